@@ -1,0 +1,29 @@
+"""oomctl: CUDA out-of-memory forensics for PyTorch.
+
+The public API is loaded on first use, so that ``import oomctl`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["OomctlError", "__version__", "diagnose", "load", "render"]
+
+if TYPE_CHECKING:
+    from oomctl.api import diagnose, load, render
+    from oomctl.errors import OomctlError
+
+_LAZY = {"diagnose": "oomctl.api", "load": "oomctl.api", "render": "oomctl.api", "OomctlError": "oomctl.errors"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

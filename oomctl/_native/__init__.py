@@ -1,0 +1,1 @@
+"""Optional compiled kernels with the same results as the Python ones."""

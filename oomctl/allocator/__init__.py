@@ -1,0 +1,1 @@
+"""A simulated CUDACachingAllocator: policy, heap, expandable segments, replay, what-if."""

@@ -1,0 +1,1 @@
+"""argv, streams and exit codes; one file a command."""

@@ -1,0 +1,1 @@
+"""One detector a class, the weighing, culprit ranking."""

@@ -1,0 +1,77 @@
+"""Small values that every part of the model uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something that could not be told; shown in the report's limits.
+
+    Attributes:
+        what: The question left open, for example "growth per step".
+        reason: Why.
+        capture: What recording would tell it; empty when nothing would.
+    """
+
+    what: str
+    reason: str
+    capture: str = ""
+
+
+Version = tuple[int, int]
+"""torch's (major, minor)."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Versions of torch that agree with the evidence, both ends inclusive; None means open."""
+
+    low: Version | None = None
+    high: Version | None = None
+
+    def __and__(self, other: VersionRange) -> VersionRange:
+        """The versions that agree with both; `other` alone where they contradict each other."""
+        low = max((v for v in (self.low, other.low) if v is not None), default=None)
+        high = min((v for v in (self.high, other.high) if v is not None), default=None)
+        if low is not None and high is not None and low > high:
+            return other
+        return VersionRange(low, high)
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known."""
+        return self.low is not None or self.high is not None
+
+    def __str__(self) -> str:
+        low = "" if self.low is None else f"{self.low[0]}.{self.low[1]}"
+        high = "" if self.high is None else f"{self.high[0]}.{self.high[1]}"
+        if low == high:
+            return low or "unknown"
+        if not high:
+            return f">={low}"
+        if not low:
+            return f"<={high}"
+        return f"{low}-{high}"
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One input as given.
+
+    Attributes:
+        path: As the user typed it; "-" for stdin.
+        kind: snapshot, memory_summary, oom_log, memory_stats, series, nvidia_smi, traceback, report or unknown.
+        format: Container and encoding, for example "pickle protocol 4, gzip" or "text".
+        torch: Versions that could have written it.
+        sha256: Of the bytes as given, hexadecimal; None for a stream that was not kept.
+        size: Bytes as given.
+    """
+
+    path: str
+    kind: str
+    format: str
+    torch: VersionRange
+    sha256: str | None
+    size: int

@@ -1,0 +1,1 @@
+"""Taking snapshots at the moment of an OOM; the only room that imports torch."""

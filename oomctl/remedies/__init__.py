@@ -1,0 +1,1 @@
+"""The catalogue of settings, code changes and operations, and what goes with what."""

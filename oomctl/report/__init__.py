@@ -1,0 +1,1 @@
+"""A `Report` into terminal text, HTML, markdown and JSON."""
