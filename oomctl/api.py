@@ -1,32 +1,85 @@
-"""The public API: load, diagnose, render."""
+"""The public API: load, diagnose, render. The only place that joins the rooms.
+
+Heavy parts are imported inside the functions, so that importing this module costs nothing.
+"""
 
 from __future__ import annotations
 
-from oomctl.model.evidence import Evidence
-from oomctl.model.report import Report
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from oomctl.errors import OomctlError
+from oomctl.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from oomctl.model.evidence import Evidence
+    from oomctl.model.report import Report
+
+FORMATS = ("terminal", "text", "json", "html", "markdown")
+"""Formats that `render` knows; text is terminal without colour."""
 
 
-def load(*paths: str) -> Evidence:
-    """Reads inputs into one incident."""
-    import gzip
-    from pathlib import Path
+def load(*paths: str, progress: Progress = silent) -> Evidence:
+    """Reads inputs into one incident; a snapshot together with its log is one.
 
-    from oomctl.model.common import InputFile, VersionRange
-    from oomctl.sources.snapshot_pickle import read_pickle
+    No code from a file is ever run.
 
-    inputs, snapshots = [], []
-    for path in paths:
-        data = Path(path).read_bytes()
-        inputs.append(InputFile(path, "snapshot", "pickle", VersionRange(), None, len(data)))
-        snapshots.append(read_pickle(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data))
-    return Evidence(inputs=tuple(inputs), snapshots=tuple(snapshots))
+    Args:
+        paths: Snapshots, logs or directories; "-" is stdin.
+        progress: Called with what is being done and the share done, 0 to 1.
+
+    Returns:
+        What the inputs prove.
+
+    Raises:
+        OomctlError: An input cannot be read, or holds nothing that bears on memory.
+    """
+    from oomctl.sources.registry import read_inputs
+
+    return read_inputs(paths, progress)
 
 
-def diagnose(evidence: Evidence) -> Report:
-    """Concludes."""
-    raise NotImplementedError
+def diagnose(
+    incident: Evidence | str | Sequence[str],
+    *,
+    device: int | None = None,
+    rank: int | None = None,
+    torch: str | None = None,
+    user_roots: Sequence[str] = (),
+    whatif: bool = True,
+    progress: Progress = silent,
+) -> Report:
+    """Concludes: the verdict with its evidence, the books, the culprits, the remedies and what could not be told.
+
+    Args:
+        incident: Evidence from `load`, or the path or paths to load.
+        device: Report on this device ordinal; by default on the one that failed.
+        rank: Report on this rank.
+        torch: The version that ran, such as "2.9", where the inputs leave it open.
+        user_roots: Folders whose files count as the user's own code in stacks.
+        whatif: Replay the trace under other settings to prove remedies.
+        progress: Called with what is being done and the share done, 0 to 1.
+
+    Raises:
+        OomctlError: An input cannot be read, or has no such device or rank.
+    """
+    raise OomctlError("this build of oomctl cannot diagnose yet")
 
 
-def render(report: Report, fmt: str) -> str:
-    """Renders."""
-    raise NotImplementedError
+def render(report: Report, fmt: str = "text", **options: Any) -> str:
+    """A report as text in one format.
+
+    Args:
+        report: What `diagnose` concluded.
+        fmt: One of `FORMATS`.
+        options: Options of the format.
+
+    Raises:
+        OomctlError: No such format.
+    """
+    raise OomctlError("this build of oomctl cannot render yet")
+
+
+def report_schema() -> dict[str, Any]:
+    """The JSON Schema of the JSON format."""
+    raise OomctlError("this build of oomctl has no schema yet")

@@ -1,1 +1,1 @@
-"""argv, streams and exit codes; one file a command."""
+"""The command line: argv, streams and exit codes; one file a command."""

@@ -1,0 +1,6 @@
+"""``python -m oomctl``."""
+
+from oomctl.cli.main import run
+
+if __name__ == "__main__":
+    run()

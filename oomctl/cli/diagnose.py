@@ -1,0 +1,47 @@
+"""`oomctl diagnose`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from oomctl.cli import options
+from oomctl.cli.report import Wanted, report_on
+
+
+def diagnose(
+    inputs: options.Inputs,
+    *,
+    fmt: options.Format = None,
+    json: options.Json = False,
+    html: options.Html = None,
+    output: options.Output = None,
+    device: options.Device = None,
+    rank: options.Rank = None,
+    fail_on: options.FailOn = None,
+    redact: options.Redact = None,
+    torch: options.Torch = None,
+    user_root: options.UserRoot = None,
+    whatif: Annotated[bool, typer.Option("--whatif/--no-whatif", help="Replay the trace to prove remedies.")] = True,
+    verbose: options.Verbose = False,
+) -> int:
+    """Say why the memory ran out, whose line it was and what to change.
+
+    INPUT is a snapshot (.pickle, .json, also compressed), a log, or a directory; a snapshot together with its log is
+    one incident, and the log brings the card's size and the neighbours. "-" reads stdin. A report that oomctl wrote
+    (JSON or HTML) is read back.
+    """
+    wanted = Wanted(
+        fmt=options.chosen_format(fmt, json),
+        files=options.chosen_files(html, output),
+        device=device,
+        rank=rank,
+        fail_on=options.chosen_classes(fail_on),
+        redact=redact,
+        torch=torch,
+        user_roots=tuple(user_root or ()),
+        whatif=whatif,
+        verbose=verbose,
+    )
+    return report_on(inputs, wanted)

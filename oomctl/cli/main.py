@@ -1,0 +1,124 @@
+"""The entry point: argv in, exit code out; errors become one line on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import cast
+
+from oomctl import __version__
+from oomctl.cli import exits
+from oomctl.cli.output import silence, write_stderr, write_stdout
+from oomctl.errors import OomctlError
+
+REDACTIONS = ("paths", "all", "none")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: Arguments without the program's name; those of the process by default.
+
+    Returns:
+        The exit code, see `oomctl.cli.exits`.
+    """
+    args = list(sys.argv[1:] if argv is None else argv)
+    _forgiving_streams()
+    try:
+        if args[:1] == ["--version"]:  # answered before typer is loaded
+            write_stdout(f"oomctl {__version__}")
+            return exits.OK
+        return _command(args)
+    except OomctlError as error:
+        return _complain(error.message, error.hint)
+    except KeyboardInterrupt:
+        write_stderr("interrupted")
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        silence(sys.stdout)
+        return exits.OK
+    except MemoryError:
+        return _complain("not enough memory on this machine for these inputs", "give fewer or smaller files at once")
+    except Exception as error:  # anything else is our fault, and says so
+        return _bug(error)
+
+
+def run() -> None:
+    """Console script."""
+    sys.exit(main())
+
+
+def _command(args: list[str]) -> int:
+    import typer
+
+    from oomctl.cli.app import build_app
+
+    selected = next((arg for arg in args if not arg.startswith("-")), None)
+    app = build_app(selected, everything="_OOMCTL_COMPLETE" in os.environ)
+    # Usage errors share this base; it belongs to the click inside typer, which is not ours to import.
+    usage_error = cast("type[Exception]", typer.BadParameter.__mro__[1])
+    try:
+        code = typer.main.get_command(app).main(_spell_out(args), prog_name="oomctl", standalone_mode=False)
+    except typer.Abort:
+        write_stderr("interrupted")
+        return exits.INTERRUPTED
+    except usage_error as error:
+        return _usage(error)
+    return code if isinstance(code, int) else exits.OK
+
+
+def _spell_out(args: list[str]) -> list[str]:
+    """Gives a bare ``--redact`` its value, which typer cannot express as optional."""
+    spelt: list[str] = []
+    for index, arg in enumerate(args):
+        if arg == "--":
+            return spelt + args[index:]
+        bare = arg == "--redact" and args[index + 1 : index + 2] not in [[value] for value in REDACTIONS]
+        spelt.append("--redact=paths" if bare else arg)
+    return spelt
+
+
+def _usage(error: BaseException) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "oomctl"
+    message = str(getattr(error, "format_message", lambda: str(error))())
+    if type(error).__name__ == "NoArgsIsHelpError":  # a bare `oomctl`: the help is the answer
+        write_stdout(message)
+        return exits.USAGE
+    return _complain(" ".join(message.split()).rstrip("."), f"{path} --help")
+
+
+def _complain(message: str, hint: str) -> int:
+    write_stderr("error: " + _one_line(message))
+    if hint:
+        write_stderr("hint: " + _one_line(hint))
+    return exits.USAGE
+
+
+def _bug(error: Exception) -> int:
+    import traceback
+
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{os.path.basename(last.filename)}:{last.lineno}"
+    write_stderr(_one_line(f"error: this is a bug in oomctl {__version__}: {type(error).__name__}: {error} ({where})"))
+    if os.environ.get("OOMCTL_DEBUG") == "1":
+        write_stderr("".join(traceback.format_exception(error)))
+    else:
+        write_stderr("hint: please report it with the traceback that OOMCTL_DEBUG=1 prints")
+    return exits.BUG
+
+
+def _one_line(text: str) -> str:
+    """Text from files may hold line breaks and terminal escapes; neither reaches the terminal."""
+    cleaned = "".join(c if c.isprintable() else " " for c in text)
+    return cleaned if len(cleaned) <= 1000 else cleaned[:1000] + " ..."
+
+
+def _forgiving_streams() -> None:
+    """An old code page or LANG=C prints a question mark instead of failing half-way."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")

@@ -1,0 +1,125 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+
+from oomctl.errors import OomctlError
+
+SUFFIXES: Final = {
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".txt": "text",
+}
+"""Formats of ``-o FILE`` by the file's name."""
+
+FORMATS: Final = ("terminal", "text", "json", "html", "markdown")
+REDACTIONS: Final = ("paths", "all", "none")
+
+Inputs = Annotated[list[str], typer.Argument(metavar="INPUT", help="Snapshots, logs, directories, or - for stdin.")]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", "-f", metavar="FORMAT", help="What to print: " + ", ".join(FORMATS) + "."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, the same as --format json.")]
+Html = Annotated[
+    str | None, typer.Option("--html", metavar="FILE", help="Also write an HTML report, one offline file.")
+]
+Output = Annotated[
+    list[str] | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Also write a file: .html, .json, .md or .txt. Repeatable."),
+]
+Device = Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Report on this GPU.")]
+Rank = Annotated[int | None, typer.Option("--rank", metavar="N", min=0, help="Report on this rank.")]
+FailOn = Annotated[
+    list[str] | None,
+    typer.Option("--fail-on", metavar="CLASS", help="Exit with 1 when the verdict is this class, or any. Repeatable."),
+]
+Redact = Annotated[
+    str | None,
+    typer.Option(
+        "--redact",
+        metavar="[=paths|all|none]",
+        help="Shorten home, user and host names, or hash every name; files are shortened by default.",
+    ),
+]
+Torch = Annotated[
+    str | None,
+    typer.Option("--torch", metavar="VERSION", help="The torch that ran, such as 2.9, if the input leaves it open."),
+]
+UserRoot = Annotated[
+    list[str] | None, typer.Option("--user-root", metavar="DIR", help="Files below count as your own code. Repeatable.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="More rows in every table.")]
+
+
+def chosen_format(fmt: str | None, json: bool) -> str:
+    """The format to print.
+
+    Raises:
+        OomctlError: Unknown, or two different ones were asked for.
+    """
+    if json:
+        if fmt not in (None, "json"):
+            raise OomctlError(f"--json and --format {fmt} contradict each other", "leave one of them out")
+        return "json"
+    if fmt is None:
+        return "terminal"
+    if fmt not in FORMATS:
+        raise OomctlError(f"no format {fmt!r}", "one of " + ", ".join(FORMATS))
+    return fmt
+
+
+def chosen_files(html: str | None, outputs: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
+    """Files to write as (path, format).
+
+    Raises:
+        OomctlError: A file's name does not tell its format.
+    """
+    files = [] if html is None else [(html, "html")]
+    for path in outputs or ():
+        suffix = os.path.splitext(path)[1].lower()
+        if suffix not in SUFFIXES:
+            raise OomctlError(
+                f"cannot tell the format of {path!r} from its name", "use a name that ends in " + ", ".join(SUFFIXES)
+            )
+        files.append((path, SUFFIXES[suffix]))
+    return tuple(files)
+
+
+def chosen_classes(fail_on: Sequence[str] | None) -> tuple[str, ...]:
+    """Classes that fail the run; "any" is every class but no_oom.
+
+    Raises:
+        OomctlError: There is no such class.
+    """
+    from oomctl.model.report import CLASSES
+
+    chosen: list[str] = []
+    for word in ",".join(fail_on or ()).split(","):
+        slug = word.strip().lower().replace("-", "_")
+        if slug == "any":
+            chosen += [cls for cls in CLASSES if cls != "no_oom"]
+        elif slug in CLASSES:
+            chosen.append(slug)
+        elif slug:
+            raise OomctlError(f"--fail-on: no class {word.strip()!r}", "any, or one of " + ", ".join(CLASSES))
+    return tuple(chosen)
+
+
+def chosen_redaction(redact: str | None) -> str | None:
+    """How far names are hidden, None for the default of each format.
+
+    Raises:
+        OomctlError: Not one of the three.
+    """
+    if redact is not None and redact not in REDACTIONS:
+        raise OomctlError(f"--redact: no way {redact!r}", "one of " + ", ".join(REDACTIONS))
+    return redact

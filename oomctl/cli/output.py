@@ -1,0 +1,107 @@
+"""Where output goes: stdout that may be a closed pipe, stderr for remarks, files written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import tempfile
+from typing import TextIO
+
+from oomctl.errors import OomctlError
+
+
+def write_stdout(text: str) -> None:
+    """Writes text to stdout; a reader that went away (``| head``) is no error.
+
+    Args:
+        text: What to write; a final newline is added where it lacks one.
+
+    Raises:
+        OomctlError: stdout could not be written, for example onto a full disk.
+    """
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(sys.stdout)
+    except OSError as error:
+        silence(sys.stdout)
+        raise OomctlError(f"cannot write to stdout: {error.strerror or error}") from error
+
+
+def write_stderr(text: str) -> None:
+    """Writes one remark for people to stderr; never fails."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except OSError:
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Points a stream whose reader is gone at the null device, so that the flush at exit is quiet."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def write_file(path: str, text: str) -> None:
+    """Writes a file whole or not at all: beside the target, then renamed over it.
+
+    Devices and named pipes are written to directly; a link is followed.
+
+    Args:
+        path: Target.
+        text: Contents, written as UTF-8.
+
+    Raises:
+        OomctlError: The target cannot be written; nothing of it is left behind.
+    """
+    data = text.encode("utf-8", "replace")
+    try:
+        target = os.path.realpath(path)
+        mode = _mode(target)
+        if mode is not None and not stat.S_ISREG(mode):
+            if stat.S_ISDIR(mode):
+                raise OomctlError(f"cannot write {path}: it is a directory", "give a file name")
+            with open(path, "wb") as stream:
+                stream.write(data)
+            return
+        _replace(target, data, mode)
+    except OSError as error:
+        raise OomctlError(
+            f"cannot write {path}: {error.strerror or error}", "nothing was written there; try another folder with -o"
+        ) from error
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _replace(target: str, data: bytes, mode: int | None) -> None:
+    if mode is not None and not os.access(target, os.W_OK):
+        raise PermissionError(13, "Permission denied")
+    handle, temporary = tempfile.mkstemp(prefix=".oomctl-", dir=os.path.dirname(target))
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, stat.S_IMODE(mode) if mode is not None else 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
