@@ -1,11 +1,9 @@
-"""`AllocConf`: the one place that knows the grammar of PYTORCH_CUDA_ALLOC_CONF (allocator options by torch version)."""
+"""Values of the settings grammar: what is in effect, and remarks on a string."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
-
-from oomctl.model.common import Version
 
 MIB: Final = 1 << 20
 ROUNDUP_SLOTS: Final = 16
@@ -59,17 +57,14 @@ class ConfIssue:
 
 @dataclass(frozen=True, slots=True)
 class ParsedConf:
-    """A settings string as one torch version understands it; `conf` holds what would be in effect."""
+    """A settings string as one torch version understands it.
+
+    Attributes:
+        conf: What would be in effect. Where torch would raise, the entries that are legal on their own.
+        issues: Remarks, in the order of the string.
+        accepted: False when this torch raises on the string, so that the program would not start with it.
+    """
 
     conf: AllocConf
     issues: tuple[ConfIssue, ...]
-
-
-def parse_conf(text: str, torch: Version = (2, 11)) -> ParsedConf:
-    """Reads a settings string as the given torch version would.
-
-    Args:
-        text: For example "expandable_segments:True,max_split_size_mb:128"; "" is the defaults.
-        torch: (major, minor).
-    """
-    raise NotImplementedError
+    accepted: bool = True

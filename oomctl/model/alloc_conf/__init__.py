@@ -1,0 +1,21 @@
+"""The one place that knows the grammar of PYTORCH_CUDA_ALLOC_CONF (allocator options by torch version)."""
+
+from __future__ import annotations
+
+from oomctl.model.alloc_conf.env import ENV_NAMES, env_name, env_names
+from oomctl.model.alloc_conf.parse import conf_from_recorded, format_conf, parse_conf
+from oomctl.model.alloc_conf.types import MIB, ROUNDUP_SLOTS, AllocConf, ConfIssue, ParsedConf
+
+__all__ = [
+    "ENV_NAMES",
+    "MIB",
+    "ROUNDUP_SLOTS",
+    "AllocConf",
+    "ConfIssue",
+    "ParsedConf",
+    "conf_from_recorded",
+    "env_name",
+    "env_names",
+    "format_conf",
+    "parse_conf",
+]

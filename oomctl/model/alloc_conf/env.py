@@ -1,0 +1,51 @@
+"""Which environment variable a version of torch reads its allocator settings from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from oomctl.model.common import Version, VersionRange
+
+CUDA_NAME: Final = "PYTORCH_CUDA_ALLOC_CONF"
+HIP_NAME: Final = "PYTORCH_HIP_ALLOC_CONF"
+GENERIC_NAME: Final = "PYTORCH_ALLOC_CONF"
+NPU_NAME: Final = "PYTORCH_NPU_ALLOC_CONF"
+ENV_NAMES: Final = (CUDA_NAME, HIP_NAME, GENERIC_NAME, NPU_NAME)
+"""Every name that some build of torch reads."""
+
+
+def env_names(torch: Version, backend: str = "cuda") -> tuple[str, ...]:
+    """Names that the caching allocator of this version honours; the first one that is set wins, even if empty.
+
+    Source: CUDAAllocatorConfig.h (2.10+: CUDA, then HIP on ROCm builds, then the generic name; 2.9: the generic name
+    is read by a second parser only, whose values the CUDA allocator does not use).
+
+    Args:
+        torch: (major, minor).
+        backend: cuda, hip, xpu or npu.
+    """
+    if backend == "npu":
+        return (NPU_NAME, GENERIC_NAME) if torch >= (2, 10) else (NPU_NAME,)
+    if backend == "xpu":
+        return (GENERIC_NAME,) if torch >= (2, 10) else ()
+    if torch < (1, 10):
+        return ()
+    if backend == "hip":
+        if torch < (2, 8):
+            return (HIP_NAME,)
+        return (CUDA_NAME, HIP_NAME, GENERIC_NAME) if torch >= (2, 10) else (CUDA_NAME, HIP_NAME)
+    return (CUDA_NAME, GENERIC_NAME) if torch >= (2, 10) else (CUDA_NAME,)
+
+
+def env_name(torch: VersionRange, backend: str = "cuda") -> str:
+    """The name to advise: it works on every version of the range that reads settings at all.
+
+    The old CUDA name stays the safe one from 2.10 on too: torch still reads it, and reads it first, so a line that uses
+    the newer generic name has no effect where the old name is already set.
+
+    Args:
+        torch: Versions that are possible.
+        backend: cuda, hip, xpu or npu.
+    """
+    del torch  # for each backend one name works on all its versions
+    return {"npu": NPU_NAME, "xpu": GENERIC_NAME, "hip": HIP_NAME}.get(backend, CUDA_NAME)
