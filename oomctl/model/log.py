@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from oomctl.model.common import VersionRange
+from oomctl.model.common import Skipped, VersionRange
 from oomctl.model.stacks import Frame
 
 
@@ -41,6 +41,7 @@ class OomEvent:
         time_us: Microseconds since the epoch where known.
         traceback: Frames of the traceback that ends in it, innermost first.
         text: The message itself, cleaned, at most 2,000 characters.
+        code: Source line of each frame of `traceback`, "" where the text shows none.
     """
 
     backend: str = "cuda"
@@ -69,6 +70,7 @@ class OomEvent:
     time_us: int | None = None
     traceback: tuple[Frame, ...] = ()
     text: str = ""
+    code: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +193,34 @@ class Sign:
     source: int = 0
     size: int | None = None
     rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextFindings:
+    """What one text input holds.
+
+    Attributes:
+        oom_events: One per distinct failure, in order of time.
+        memory_summaries: Tables in order of appearance.
+        memory_stats: Counters in order of appearance.
+        series: Printed series, in order of their first point.
+        smi: nvidia-smi prints.
+        signs: Other lines that bear on the verdict, in order of appearance.
+        tracebacks: Tracebacks that end in no recognised failure, innermost frame first.
+        conf: Last settings string of the allocator that the text shows in force, or None.
+        torch: Versions that agree with all of it.
+        skipped: What could not be read, and why.
+        kind: oom_log, memory_summary, memory_stats, series, nvidia_smi, traceback or unknown.
+    """
+
+    oom_events: tuple[OomEvent, ...] = ()
+    memory_summaries: tuple[MemorySummary, ...] = ()
+    memory_stats: tuple[MemoryStats, ...] = ()
+    series: tuple[Series, ...] = ()
+    smi: tuple[SmiTable, ...] = ()
+    signs: tuple[Sign, ...] = ()
+    tracebacks: tuple[tuple[Frame, ...], ...] = ()
+    conf: str | None = None
+    torch: VersionRange = VersionRange()
+    skipped: tuple[Skipped, ...] = ()
+    kind: str = "unknown"
