@@ -39,9 +39,8 @@ def frame_kind(frame: Frame, user_roots: tuple[str, ...] = ()) -> str:
             outside them is the user's.
     """
     filename, line, name = frame
-    if user_roots:
-        if filename.startswith(user_roots):
-            return "user"
+    if user_roots and filename.startswith(user_roots):
+        return "user"
     if filename in ("??", "") or _CPP_FILE.search(filename) or (line == 0 and _CPP_NAME.search(name)):
         return "cpp"
     if filename.startswith(("<ipython-input", "<stdin>", "<string>")):

@@ -174,14 +174,15 @@ def heap_at(
     hole_address.append(address)
     hole_size.append((lead_end.astype(np.uint64) - address).astype(np.int64))
     hole_segment.append(np.arange(len(address)))
-    all_sizes = np.concatenate(hole_size)
-    real = all_sizes > 0
+    sizes = np.concatenate(hole_size)
+    real = sizes > 0
+    h_segment = np.concatenate(hole_segment).astype(np.int64)
     pending = lives.asked[rows] <= event
     if device.trace is None:
         pending = lives.asked[rows] < 0
     return Heap(
         address, size, stream, pool, large, expandable, rows, live_size, segment, pending,
-        np.concatenate(hole_address)[real], all_sizes[real], np.concatenate(hole_segment).astype(np.int64)[real], outside,
+        np.concatenate(hole_address)[real], sizes[real], h_segment[real], outside,
     )  # fmt: skip
 
 

@@ -1,0 +1,146 @@
+"""Steps of the program: from annotations, else from the period of the sequence of allocations."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomctl.analysis.lives import Lives
+from oomctl.model.snapshot import Action, Annotation, DeviceSnapshot, Snapshot
+
+FEWEST: Final = 3
+"""Fewer marks than this are no steps."""
+
+_REGULAR: Final = 0.5
+"""Largest coefficient of variation of the gaps between marks of one signature."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepGrid:
+    """Boundaries between steps up to the moment.
+
+    Attributes:
+        source: "annotation", "period" or "none".
+        name: What marks them, for example "Optimizer.step#AdamW.step"; "" for a period.
+        starts: int64[k], trace index of the first event of each step, ascending; the last step is the one under way
+            at the moment.
+        labels: Names of the steps, () when they have none.
+    """
+
+    source: str
+    name: str
+    starts: NDArray[np.int64]
+    labels: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+NO_STEPS: Final = StepGrid("none", "", np.zeros(0, np.int64))
+
+
+def find_steps(snapshot: Snapshot, device: DeviceSnapshot, lives: Lives, active: NDArray[np.int64], event: int) -> StepGrid:
+    """Finds the steps before an event.
+
+    Args:
+        snapshot: For its annotations.
+        device: One device with a trace.
+        lives: Its blocks.
+        active: int64[events], live bytes.
+        event: The moment; later events are not looked at.
+    """
+    if device.trace is None or event < 0:
+        return NO_STEPS
+    marked = _from_annotations(snapshot.annotations, device, event)
+    return marked if marked is not None else _from_period(device, lives, active, event)
+
+
+def _from_annotations(annotations: tuple[Annotation, ...], device: DeviceSnapshot, event: int) -> StepGrid | None:
+    trace = device.trace
+    assert trace is not None
+    if trace.time_us is None or not annotations:
+        return None
+    time_us = trace.time_us[: event + 1]
+    groups: dict[str, list[Annotation]] = {}
+    for a in annotations:
+        if a.device == device.index and time_us[0] <= a.time_us <= time_us[-1]:
+            groups.setdefault(re.sub(r"[#_ :]*\d+$", "", a.name) or a.name, []).append(a)
+
+    def marks(name: str) -> list[Annotation]:
+        # A profiler's step is whole from start to start; an optimizer's step ends where a training step ends.
+        stage = "START" if "step" in name.lower() and not name.startswith("Optimizer.") else "END"
+        if name.startswith("Optimizer.zero_grad"):
+            stage = "START"
+        chosen = [a for a in groups[name] if a.stage == stage]
+        return chosen or groups[name]
+
+    def rank(name: str) -> tuple[int, int]:
+        for place, start in enumerate(("ProfilerStep", "Optimizer.step", "Optimizer.zero_grad")):
+            if name.startswith(start):
+                return (place, 0)
+        return (3 if "step" in name.lower() else 4, -len(groups[name]))
+
+    for name in sorted(groups, key=rank):
+        found = marks(name)
+        times = np.array([a.time_us for a in found], np.int64)
+        starts = np.unique(np.searchsorted(time_us, times, side="left"))
+        starts = starts[(starts > 0) & (starts <= event)]
+        if len(starts) >= FEWEST:
+            names = tuple(a.name for a in found) if len(found) == len(starts) else ()
+            return StepGrid("annotation", name, starts.astype(np.int64), names if len(set(names)) > 1 else ())
+    return None
+
+
+def signatures(device: DeviceSnapshot) -> NDArray[np.int64]:
+    """int64[events]: what makes two allocations "the same": the stack, or without stacks the size and stream."""
+    trace = device.trace
+    assert trace is not None
+    if bool((trace.stack >= 0).any()):
+        return trace.stack.astype(np.int64)
+    return trace.size * 64 + (trace.stream % np.uint64(61)).astype(np.int64)
+
+
+def _from_period(device: DeviceSnapshot, lives: Lives, active: NDArray[np.int64], event: int) -> StepGrid:
+    """Steps from signatures that recur once a step.
+
+    Signatures that come equally often and regularly are taken together; the largest such family of the smallest count
+    is the step (a layer's allocations come once a layer, a step's once a step).
+    """
+    trace = device.trace
+    assert trace is not None
+    allocs = np.flatnonzero(trace.action[: event + 1] == Action.ALLOC)
+    if len(allocs) < 2 * FEWEST:
+        return NO_STEPS
+    values, codes = np.unique(signatures(device)[allocs], return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes, minlength=len(values))
+    ends = np.cumsum(counts)
+    regular: dict[int, list[tuple[float, NDArray[np.int64]]]] = {}
+    for code in np.flatnonzero(counts >= FEWEST):
+        at = order[ends[code] - counts[code] : ends[code]]
+        gaps = np.diff(at)
+        mean = float(gaps.mean())
+        if mean < 2:  # back to back: a loop within a step
+            continue
+        # Steady until the moment, over most of the trace.
+        if (at[-1] - at[0]) < 0.4 * len(allocs) or len(allocs) - at[-1] > 2.5 * float(np.median(gaps)) + 8:
+            continue
+        spread = float(gaps.std()) / mean
+        if spread <= _REGULAR:
+            regular.setdefault(int(counts[code]), []).append((spread, at))
+    if not regular:
+        return NO_STEPS
+    weight: Counter[int] = Counter()
+    for count in regular:
+        weight[count] = sum(len(regular.get(c, ())) for c in (count - 1, count, count + 1))
+    most = max(weight.values())
+    count = min(c for c, w in weight.items() if w >= max(0.5 * most, 1))
+    family = [item for c in (count - 1, count, count + 1) for item in regular.get(c, ())]
+    # The boundary is where memory is lowest: between the steps, when the last one's tensors are gone.
+    best = min(family, key=lambda item: (float(np.median(active[np.maximum(allocs[item[1]] - 1, 0)])), item[0]))
+    return StepGrid("period", "", allocs[best[1]].astype(np.int64))
