@@ -82,4 +82,6 @@ def render(report: Report, fmt: str = "text", **options: Any) -> str:
 
 def report_schema() -> dict[str, Any]:
     """The JSON Schema of the JSON format."""
-    raise OomctlError("this build of oomctl has no schema yet")
+    from oomctl.report.schema import schema
+
+    return schema()

@@ -61,11 +61,14 @@ def _command(args: list[str]) -> int:
     usage_error = cast("type[Exception]", typer.BadParameter.__mro__[1])
     try:
         code = typer.main.get_command(app).main(_spell_out(args), prog_name="oomctl", standalone_mode=False)
-    except typer.Abort:
-        write_stderr("interrupted")
-        return exits.INTERRUPTED
+    except (typer.Abort, EOFError):
+        code = exits.INTERRUPTED
     except usage_error as error:
         return _usage(error)
+    except SystemExit as error:  # completion ends so, and typer when its help meets a closed pipe
+        return exits.OK if isinstance(error.__context__, OSError) else int(error.code or 0)
+    if code == exits.INTERRUPTED:
+        write_stderr("interrupted")
     return code if isinstance(code, int) else exits.OK
 
 
