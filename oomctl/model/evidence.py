@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from oomctl.model.common import InputFile, Skipped, VersionRange
@@ -27,6 +28,7 @@ class Evidence:
         conf: Settings string found in the text (an exported variable, a bundle's metadata), or None.
         torch: Versions that agree with all inputs.
         skipped: What could not be read, and why.
+        reports: Reports of oomctl's own among the inputs (JSON, or embedded in a page), as parsed JSON.
     """
 
     inputs: tuple[InputFile, ...] = ()
@@ -41,3 +43,4 @@ class Evidence:
     conf: str | None = None
     torch: VersionRange = VersionRange()
     skipped: tuple[Skipped, ...] = ()
+    reports: tuple[Mapping[str, object], ...] = ()
