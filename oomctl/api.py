@@ -6,7 +6,7 @@ Heavy parts are imported inside the functions, so that importing this module cos
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from oomctl.errors import OomctlError
 from oomctl.progress import Progress, silent
@@ -19,14 +19,18 @@ FORMATS = ("terminal", "text", "json", "html", "markdown")
 """Formats that `render` knows; text is terminal without colour."""
 
 
-def load(*paths: str, progress: Progress = silent) -> Evidence:
+def load(
+    *paths: str, stdin: BinaryIO | None = None, progress: Progress = silent, max_bytes: int | None = None
+) -> Evidence:
     """Reads inputs into one incident; a snapshot together with its log is one.
 
     No code from a file is ever run.
 
     Args:
         paths: Snapshots, logs or directories; "-" is stdin.
+        stdin: Where "-" reads from.
         progress: Called with what is being done and the share done, 0 to 1.
+        max_bytes: Most bytes of one input, after decompression, that are read; None is 8 GiB.
 
     Returns:
         What the inputs prove.
@@ -34,9 +38,9 @@ def load(*paths: str, progress: Progress = silent) -> Evidence:
     Raises:
         OomctlError: An input cannot be read, or holds nothing that bears on memory.
     """
-    from oomctl.sources.registry import read_inputs
+    from oomctl.sources.reading import read_inputs
 
-    return read_inputs(paths, progress)
+    return read_inputs(paths, stdin=stdin, progress=progress, max_bytes=max_bytes)
 
 
 def diagnose(

@@ -138,7 +138,7 @@ class _Incident:
         hashed = _Hashed()
         content = Content(Meter(self.limit).watch(hashed.watch(_chunks(file))))
         first = len(self.inputs)
-        self._content(path, content, 0)
+        self._content(path, content)
         for _ in content.chunks():  # what a reader left: the hash is of the whole input
             pass
         digest = hashed.sha256.hexdigest()
@@ -146,17 +146,17 @@ class _Incident:
             if "!" not in self.inputs[i].path:
                 self.inputs[i] = replace(self.inputs[i], sha256=digest, size=hashed.size)
 
-    def _content(self, name: str, content: Content, depth: int) -> None:
+    def _content(self, name: str, content: Content) -> None:
         if not content.head:
             raise OomctlError("empty", "was the dump cut short, or the disk full?")
         container = compression(content.head)
         if container or content.head.startswith(_ZIP):
-            if depth == MAX_DEPTH:
+            if len(content.containers) == MAX_DEPTH:
                 raise OomctlError(f"more than {MAX_DEPTH} archives within each other", "unpack it first")
             if container:
-                self._content(name, decompressed(content, self.limit), depth + 1)
+                self._content(name, decompressed(content, self.limit))
             else:
-                self._zip(name, content, depth)
+                self._zip(name, content)
             return
         source = next((s for s in SOURCES if s.sniff(content.head)), None)
         if source is None:
@@ -169,7 +169,7 @@ class _Incident:
         self.skipped += found.skipped
         self.skipped += (Skipped("all of the input", f"{_shown(name)}: {d}") for d in content.damage)
 
-    def _zip(self, name: str, content: Content, depth: int) -> None:
+    def _zip(self, name: str, content: Content) -> None:
         if re.match(
             rb"PK\x03\x04.{26}[^\0]{0,200}?(?:data\.pkl|\.data/serialization_id|version)", content.head, re.DOTALL
         ):
@@ -187,7 +187,7 @@ class _Incident:
                 before = len(self.inputs)
                 left = Meter(self.limit)
                 for member in members:
-                    self._member(name, archive, member, containers, left, depth)
+                    self._member(name, archive, member, containers, left)
                 if len(self.inputs) == before:
                     raise OomctlError("a zip with no snapshot or log in it", GENERAL_HINT)
         except (
@@ -208,7 +208,6 @@ class _Incident:
         member: zipfile.ZipInfo,
         containers: tuple[str, ...],
         left: Meter,
-        depth: int,
     ) -> None:
         """One file of a zip becomes an input of its own; one that cannot be used does not stop the others."""
         full = f"{name}!{member.filename}"
@@ -216,7 +215,7 @@ class _Incident:
         try:
             with archive.open(member) as file:
                 content = Content(hashed.watch(left.watch(_chunks(file))), containers)
-                self._content(full, content, depth + 1)
+                self._content(full, content)
         except OomctlError as error:
             self.skipped.append(Skipped("a file of the zip", f"{_shown(full)}: {error.message}"))
             if left.spent:
