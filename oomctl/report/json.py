@@ -21,6 +21,7 @@ from oomctl.model.common import Skipped, VersionRange
 from oomctl.model.log import OomEvent
 from oomctl.model.report import Contribution, Piece, Report, Request, SegmentBar, StackLine, Verdict, WhatIfRun
 from oomctl.model.stacks import Frame
+from oomctl.report.base import Options
 
 SCHEMA: Final = "oomctl.report/1"
 EMBEDDED_ID: Final = "oomctl-report"
@@ -215,7 +216,8 @@ def _decode_object(data: Any, cls: Callable[..., _T], path: str, depth: int) -> 
             if not may_be_none and inner is not VersionRange:
                 raise OomctlError(f"the report is damaged: {path}.{key} is missing")
             values[name] = None if may_be_none else VersionRange()
-    return cls(**values)
+    made: _T = cls(**values)
+    return made
 
 
 def _decode(data: Any, hint: Any, where: tuple[type, str], path: str, depth: int) -> Any:
@@ -276,3 +278,15 @@ def parse_range(data: Any, path: str = "torch") -> VersionRange:
     if found[1]:
         return VersionRange(low, None) if found[1] == ">=" else VersionRange(None, low)
     return VersionRange(low, (int(found[4]), int(found[5])) if found[4] else low)
+
+
+class JsonRenderer:
+    """The contract for other programs."""
+
+    name = "json"
+    suffixes: tuple[str, ...] = (".json",)
+    redacts = "none"
+
+    def render(self, report: Report, options: Options) -> str:
+        """See `dumps`."""
+        return dumps(report)
