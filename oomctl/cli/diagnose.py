@@ -24,6 +24,7 @@ def diagnose(
     torch: options.Torch = None,
     user_root: options.UserRoot = None,
     whatif: Annotated[bool, typer.Option("--whatif/--no-whatif", help="Replay the trace to prove remedies.")] = True,
+    max_size: options.MaxSize = None,
     verbose: options.Verbose = False,
 ) -> int:
     """Say why the memory ran out, whose line it was and what to change.
@@ -42,6 +43,7 @@ def diagnose(
         torch=torch,
         user_roots=tuple(user_root or ()),
         whatif=whatif,
+        max_size=max_size,
         verbose=verbose,
     )
     return report_on(inputs, wanted)

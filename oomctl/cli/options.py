@@ -10,16 +10,6 @@ import typer
 
 from oomctl.errors import OomctlError
 
-SUFFIXES: Final = {
-    ".html": "html",
-    ".htm": "html",
-    ".json": "json",
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".txt": "text",
-}
-"""Formats of ``-o FILE`` by the file's name."""
-
 FORMATS: Final = ("terminal", "text", "json", "html", "markdown")
 REDACTIONS: Final = ("paths", "all", "none")
 
@@ -57,6 +47,9 @@ Torch = Annotated[
 UserRoot = Annotated[
     list[str] | None, typer.Option("--user-root", metavar="DIR", help="Files below count as your own code. Repeatable.")
 ]
+MaxSize = Annotated[
+    str | None, typer.Option("--max-size", metavar="SIZE", help="Most bytes of one input, unpacked; 8 GiB by default.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="More rows in every table.")]
 
 
@@ -83,14 +76,16 @@ def chosen_files(html: str | None, outputs: Sequence[str] | None) -> tuple[tuple
     Raises:
         OomctlError: A file's name does not tell its format.
     """
+    from oomctl import api
+
     files = [] if html is None else [(html, "html")]
+    by_suffix = {".txt": "terminal"} | {end: fmt for fmt, ends in api.formats().items() for end in ends}
     for path in outputs or ():
-        suffix = os.path.splitext(path)[1].lower()
-        if suffix not in SUFFIXES:
-            raise OomctlError(
-                f"cannot tell the format of {path!r} from its name", "use a name that ends in " + ", ".join(SUFFIXES)
-            )
-        files.append((path, SUFFIXES[suffix]))
+        fmt = by_suffix.get(os.path.splitext(path)[1].lower())
+        if fmt is None:
+            hint = "use a name that ends in " + ", ".join(sorted(by_suffix))
+            raise OomctlError(f"cannot tell the format of {path!r} from its name", hint)
+        files.append((path, fmt))
     return tuple(files)
 
 
@@ -123,3 +118,19 @@ def chosen_redaction(redact: str | None) -> str | None:
     if redact is not None and redact not in REDACTIONS:
         raise OomctlError(f"--redact: no way {redact!r}", "one of " + ", ".join(REDACTIONS))
     return redact
+
+
+def chosen_size(text: str | None) -> int | None:
+    """Bytes of ``--max-size``.
+
+    Raises:
+        OomctlError: Not a size.
+    """
+    from oomctl.units import parse_size
+
+    if text is None:
+        return None
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise OomctlError(f"--max-size: {error}", "write it as 20GiB") from error

@@ -48,7 +48,7 @@ def silence(stream: TextIO) -> None:
         os.close(null)
 
 
-def write_file(path: str, text: str) -> None:
+def write_file(path: str, text: str) -> int:
     """Writes a file whole or not at all: beside the target, then renamed over it.
 
     Devices and named pipes are written to directly; a link is followed.
@@ -56,6 +56,9 @@ def write_file(path: str, text: str) -> None:
     Args:
         path: Target.
         text: Contents, written as UTF-8.
+
+    Returns:
+        Bytes written.
 
     Raises:
         OomctlError: The target cannot be written; nothing of it is left behind.
@@ -69,12 +72,13 @@ def write_file(path: str, text: str) -> None:
                 raise OomctlError(f"cannot write {path}: it is a directory", "give a file name")
             with open(path, "wb") as stream:
                 stream.write(data)
-            return
-        _replace(target, data, mode)
+        else:
+            _replace(target, data, mode)
     except OSError as error:
         raise OomctlError(
             f"cannot write {path}: {error.strerror or error}", "nothing was written there; try another folder with -o"
         ) from error
+    return len(data)
 
 
 def _mode(path: str) -> int | None:

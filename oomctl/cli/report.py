@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oomctl.cli import exits
-from oomctl.cli.options import chosen_redaction
+from oomctl.cli.options import chosen_redaction, chosen_size
 from oomctl.cli.output import write_file, write_stderr, write_stdout
 from oomctl.cli.progress import watched
+from oomctl.cli.terminal import abilities
+from oomctl.units import format_size
 
 if TYPE_CHECKING:
     from oomctl.model.report import Report
+
+FILE_WIDTH = 100
+"""Columns of a report as plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,7 @@ class Wanted:
         user_roots: Folders of the user's own code.
         whatif: Replay to prove remedies.
         verbose: More rows.
+        max_size: Most bytes of one input as typed, or None.
     """
 
     fmt: str = "terminal"
@@ -42,6 +49,7 @@ class Wanted:
     user_roots: tuple[str, ...] = ()
     whatif: bool = True
     verbose: bool = False
+    max_size: str | None = None
 
 
 def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
@@ -56,9 +64,11 @@ def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
     from oomctl import api
 
     chosen_redaction(wanted.redact)
+    stdin = None if sys.stdin is None else sys.stdin.buffer
     with watched() as progress:
+        evidence = api.load(*inputs, stdin=stdin, max_bytes=chosen_size(wanted.max_size), progress=progress)
         report = api.diagnose(
-            list(inputs),
+            evidence,
             device=wanted.device,
             rank=wanted.rank,
             torch=wanted.torch,
@@ -67,17 +77,22 @@ def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
             progress=progress,
         )
     for path, fmt in wanted.files:
-        text = _rendered(report, fmt, wanted)
-        write_file(path, text)
-        write_stderr(f"wrote {path} ({len(text.encode('utf-8', 'replace')) / 1024:.0f} KiB)")
+        text = _rendered(report, fmt, wanted, for_file=True)
+        size = write_file(path, text)
+        write_stderr(f"wrote {path} ({format_size(size)})")
     write_stdout(_rendered(report, wanted.fmt, wanted))
     return exits.FINDING if _fails(report, wanted.fail_on) else exits.OK
 
 
-def _rendered(report: Report, fmt: str, wanted: Wanted) -> str:
+def _rendered(report: Report, fmt: str, wanted: Wanted, *, for_file: bool = False) -> str:
     from oomctl import api
 
-    return api.render(report, fmt, verbose=wanted.verbose, redact=wanted.redact)
+    shown = {"verbose": wanted.verbose, "redact": wanted.redact}
+    if fmt == "text" or (fmt == "terminal" and for_file):
+        return api.render(report, "terminal", **shown, width=FILE_WIDTH)
+    if fmt == "terminal":
+        return api.render(report, fmt, **shown, **abilities())
+    return api.render(report, fmt, **shown)
 
 
 def _fails(report: Report, classes: Sequence[str]) -> bool:

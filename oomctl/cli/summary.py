@@ -27,6 +27,7 @@ def summary(
     fail_on: options.FailOn = None,
     redact: options.Redact = None,
     torch: options.Torch = None,
+    max_size: options.MaxSize = None,
     verbose: options.Verbose = False,
 ) -> int:
     """The same from pasted text: an error message, memory_summary(), nvidia-smi, a training log.
@@ -41,6 +42,7 @@ def summary(
         fail_on=options.chosen_classes(fail_on),
         redact=redact,
         torch=torch,
+        max_size=max_size,
         verbose=verbose,
     )
     if not inputs and sys.stdin is not None and sys.stdin.isatty():

@@ -27,6 +27,7 @@ from oomctl.errors import OomctlError
         (["diagnose", "x", "--fail-on", "fire"], "no class 'fire'", "fragmentation"),
         (["diagnose", "x", "--redact=some"], "no way 'some'", "paths"),
         (["demo", "nothing"], "no recorded failure 'nothing'", "kv-cat"),
+        (["diagnose", "x", "--max-size", "big"], "not a size: 'big'", "20GiB"),
         (["diagnoze", "x"], "No such command 'diagnoze'", "oomctl --help"),
         (["--frobnicate"], "No such option: --frobnicate", "oomctl --help"),
     ],
@@ -65,7 +66,7 @@ def test_what_goes_wrong_inside(
     def fail(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr(api, "diagnose", fail)
+    monkeypatch.setattr(api, "load", fail)
     monkeypatch.setattr("oomctl.cli.main.silence", lambda stream: None)
     monkeypatch.delenv("OOMCTL_DEBUG", raising=False)
     assert main(["diagnose", "x"]) == code
@@ -79,7 +80,7 @@ def test_what_goes_wrong_inside(
 def test_the_traceback_of_a_bug_is_there_for_whom_asks(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(api, "diagnose", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr(api, "load", lambda *_, **__: 1 // 0)
     monkeypatch.setenv("OOMCTL_DEBUG", "1")
     assert main(["diagnose", "x"]) == 3
     assert "Traceback (most recent call last)" in capfd.readouterr().err
