@@ -14,6 +14,7 @@ from typing import Final
 
 from oomctl.model.alloc_conf.errors import ConfError
 from oomctl.model.alloc_conf.numbers import is_power_of_two, shown, to_double, to_int32, to_uint64
+from oomctl.model.alloc_conf.options import BY_KEY, known
 from oomctl.model.alloc_conf.types import MIB, ROUNDUP_SLOTS, AllocConf
 from oomctl.model.common import Version
 
@@ -22,56 +23,6 @@ MAX_LENGTH: Final = 1 << 16
 
 _MAX_MIB: Final = ((1 << 64) - 1) // MIB
 _C_SPACE: Final = " \t\n\v\f\r"
-
-# (key, first version, last version or None). Source: key strings in the released libraries.
-SINCE: Final[dict[str, tuple[Version, Version | None]]] = {
-    "max_split_size_mb": ((1, 10), None),
-    "roundup_power2_divisions": ((1, 12), None),
-    "garbage_collection_threshold": ((1, 12), None),
-    "roundup_bypass_threshold_mb": ((1, 13), (1, 13)),
-    "backend": ((2, 0), None),
-    "expandable_segments": ((2, 1), None),
-    "release_lock_on_cudamalloc": ((2, 2), None),
-    "release_lock_on_hipmalloc": ((2, 2), None),
-    "pinned_use_cuda_host_register": ((2, 2), None),
-    "pinned_use_hip_host_register": ((2, 2), None),
-    "pinned_num_register_threads": ((2, 2), None),
-    "max_non_split_rounding_mb": ((2, 6), None),
-    "pinned_use_background_threads": ((2, 6), None),
-    "graph_capture_record_stream_reuse": ((2, 9), None),
-    "per_process_memory_fraction": ((2, 10), None),
-    "pinned_reserve_segment_size_mb": ((2, 10), None),
-    "large_segment_size_mb": ((2, 11), None),
-    "throw_on_cudamalloc_oom": ((2, 12), None),
-    "pinned_free_catch_all": ((2, 12), None),
-    "pinned_max_round_threshold_mb": ((2, 13), None),
-    "pinned_max_cached_size_mb": ((2, 13), None),
-    "expandable_segments_reserve": ((2, 15), None),
-    "expandable_segments_reserve_by_class": ((2, 15), None),
-}
-
-# Read by the parser that all accelerators share from 2.10 on; the other keys are read by the CUDA build's own.
-SHARED_KEYS: Final = frozenset(
-    {
-        "large_segment_size_mb",
-        "max_split_size_mb",
-        "max_non_split_rounding_mb",
-        "garbage_collection_threshold",
-        "roundup_power2_divisions",
-        "expandable_segments",
-        "pinned_use_background_threads",
-        "pinned_max_round_threshold_mb",
-        "pinned_max_cached_size_mb",
-    }
-)
-
-
-def known(key: str, torch: Version) -> bool:
-    """Whether this version's parser knows the key."""
-    if key not in SINCE:
-        return False
-    first, last = SINCE[key]
-    return first <= torch and (last is None or torch <= last)
 
 
 @dataclass(slots=True)
@@ -142,9 +93,9 @@ class Reader:
             return self.values
         if self.torch >= (2, 11):
             self._large_segment_first()
-        self._pass(lambda key: key in SHARED_KEYS and known(key, self.torch))
+        self._pass(lambda key: known(key, self.torch) and BY_KEY[key].shared)
         if not self.every_key:
-            self._pass(lambda key: key not in SHARED_KEYS and known(key, self.torch))
+            self._pass(lambda key: known(key, self.torch) and not BY_KEY[key].shared)
         return self.values
 
     def _large_segment_first(self) -> None:
@@ -283,7 +234,7 @@ class Reader:
             interval = self.tokens[i]
             self._separator(i + 1, ":")
             i += 2
-            divisions = self._divisions(self._at(i), zero=self.torch >= (2, 1))
+            divisions = self._divisions(self._at(i), zero=self.torch >= (2, 4))
             if interval == ">":
                 # Up to 2.9 this starts at the last listed slot and so overwrites it.
                 start = last + 1 if self.modern else last
