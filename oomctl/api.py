@@ -128,14 +128,16 @@ def _concluded(
 ) -> Report:
     from dataclasses import replace
 
-    from oomctl import diagnosis
+    from oomctl import diagnosis, remedies
 
     if torch is not None:
         from oomctl.model.common import VersionRange
 
         version = _version(torch)
         evidence = replace(evidence, torch=VersionRange(version, version))
-    return diagnosis.diagnose(evidence, user_roots=tuple(user_roots), whatif=whatif, progress=progress)
+    conclusions = diagnosis.conclude(evidence, user_roots=tuple(user_roots), progress=progress)
+    first, *others = [remedies.advise(one, whatif=whatif, progress=progress) for one in conclusions]
+    return replace(first, others=tuple(others))
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -44,7 +44,9 @@ class StepGrid:
 NO_STEPS: Final = StepGrid("none", "", np.zeros(0, np.int64))
 
 
-def find_steps(snapshot: Snapshot, device: DeviceSnapshot, lives: Lives, active: NDArray[np.int64], event: int) -> StepGrid:
+def find_steps(
+    snapshot: Snapshot, device: DeviceSnapshot, lives: Lives, active: NDArray[np.int64], event: int
+) -> StepGrid:
     """Finds the steps before an event.
 
     Args:
@@ -102,7 +104,7 @@ def signatures(device: DeviceSnapshot) -> NDArray[np.int64]:
     assert trace is not None
     if bool((trace.stack >= 0).any()):
         return trace.stack.astype(np.int64)
-    return trace.size * 64 + (trace.stream % np.uint64(61)).astype(np.int64)
+    return np.asarray(trace.size * 64 + (trace.stream % np.uint64(61)).astype(np.int64))
 
 
 def _from_period(device: DeviceSnapshot, lives: Lives, active: NDArray[np.int64], event: int) -> StepGrid:

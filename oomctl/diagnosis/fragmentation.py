@@ -1,0 +1,110 @@
+"""Fragmentation: enough memory was reserved but idle, in pieces or places that the request could not use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from oomctl.analysis.incident import Incident
+from oomctl.diagnosis.base import Finding
+from oomctl.model.report import EvidenceItem
+from oomctl.units import format_size
+
+SUBSTANTIAL: Final = 0.10
+"""Idle (or rounding) memory is a cause from this part of the limit on: every full card has a little idle."""
+
+
+@dataclass(frozen=True)
+class Fragmentation:
+    """X fits with perfect packing, and the idle memory is a substantial part of the limit."""
+
+    cls: str = "fragmentation"
+
+    def judge(self, incident: Incident) -> Finding | None:
+        """See `Detector.judge`."""
+        b, request = incident.budget, incident.request
+        if not incident.failed or request is None or request.size is None or b.limit is None:
+            return None
+        assert b.reserved is not None
+        assert b.active is not None
+        idle = b.reserved - b.active
+        need, limit = request.size, b.limit
+        rounding = b.rounding or 0
+        fits = need <= limit - b.active + (b.pending_free or 0)
+        if rounding > idle and rounding >= SUBSTANTIAL * limit and need <= limit - b.active + rounding:
+            return self._rounding(incident, rounding)
+        parts = {
+            "split_segments": b.idle_split or 0,
+            "stream_stranded": b.idle_other_streams or 0,
+            "private_pools": b.idle_private_pools or 0,
+        }
+        subtype = max(parts, key=lambda k: parts[k])
+        if (
+            subtype == "split_segments"
+            and incident.conf.expandable_segments
+            and bool(incident.heap.is_expandable.any())
+        ):
+            subtype = "granule_pinned"
+        largest = b.largest_hole or 0
+        asker = f" that {request.stack_label} asked for" if request.stack_label else ""
+        where = {
+            "private_pools": "most of it inside private pools (CUDA graphs, MemPools) that cannot serve other requests",
+            "stream_stranded": "most of it cached for other streams",
+        }.get(subtype, f"the largest usable hole has {format_size(largest)}")
+        headline = (
+            f"{format_size(idle)} of the {format_size(b.reserved)} reserved are idle, yet the "
+            f"{format_size(need)}{asker} could not be served: {where}"
+        )
+        evidence = [
+            EvidenceItem(
+                f"{format_size(b.active)} were live: with perfect packing {format_size(max(limit - b.active, 0))} "
+                f"would have been left under the limit of {format_size(limit)}, against {format_size(need)} asked for",
+                (("active", b.active), ("limit", limit), ("requested", need)),
+            ),
+            EvidenceItem(
+                f"{idle / max(b.reserved, 1):.0%} of the reserved memory was idle "
+                f"({format_size(idle)}; {format_size(parts['split_segments'])} between live blocks, "
+                f"{format_size(parts['private_pools'])} in private pools, "
+                f"{format_size(parts['stream_stranded'])} of other streams or the other pool)",
+                (("idle", idle), ("reserved", b.reserved)),
+            ),
+        ]
+        holes = incident.heap.hole_size
+        if len(holes):
+            fitting = int((holes >= need).sum())
+            evidence.append(
+                EvidenceItem(
+                    f"{len(holes):,} holes, median {format_size(int(np.median(holes)))}, largest usable "
+                    f"{format_size(largest)}; the request needs {format_size(need)} in one piece",
+                    (("holes_count", len(holes)), ("fitting_count", fitting), ("largest_hole", largest)),
+                )
+            )
+        substantial = idle >= SUBSTANTIAL * limit
+        strength = 0.9 if substantial and need <= idle else 0.7 if substantial else 0.2
+        return Finding(self.cls, subtype, idle, fits and substantial, strength, headline, tuple(evidence))
+
+    def _rounding(self, incident: Incident, rounding: int) -> Finding:
+        b, request = incident.budget, incident.request
+        assert request is not None
+        assert request.size is not None
+        assert b.active is not None
+        divisions = sorted({d for d in incident.conf.roundup_power2_divisions if d > 1})
+        cause = f"roundup_power2_divisions:{divisions[0]}" if divisions else "rounding and rests too small to split off"
+        headline = (
+            f"{format_size(rounding)} of the {format_size(b.active)} in use are rounding ({cause}): the "
+            f"{format_size(request.size)} request would have fitted without it"
+        )
+        evidence = (
+            EvidenceItem(
+                f"the program asked for {format_size(b.requested or 0)}, the allocator handed out "
+                f"{format_size(b.active)}: {rounding / max(b.active, 1):.0%} of it is rounding",
+                (("requested", b.requested or 0), ("active", b.active), ("rounding", rounding)),
+            ),
+            EvidenceItem(
+                f"idle memory outside blocks is only {format_size((b.reserved or 0) - b.active)}",
+                (("idle", (b.reserved or 0) - b.active),),
+            ),
+        )
+        return Finding(self.cls, "rounding", rounding, True, 0.9, headline, evidence)

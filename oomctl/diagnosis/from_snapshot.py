@@ -1,0 +1,254 @@
+"""A snapshot (and the log beside it) concluded, one conclusion a device."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from oomctl import __version__
+from oomctl.analysis.frames import basename, label, user_frames
+from oomctl.analysis.incident import Incident, incident
+from oomctl.analysis.moment import segment_size
+from oomctl.analysis.phases import PHASES, phase_of
+from oomctl.diagnosis.codes import code_for
+from oomctl.diagnosis.culprits import Ranking, rank
+from oomctl.diagnosis.registry import DETECTORS
+from oomctl.diagnosis.views import holes, segment_map, steps, timeline
+from oomctl.diagnosis.weigh import weigh
+from oomctl.model.alloc_conf import AllocConf, parse_conf
+from oomctl.model.common import Skipped
+from oomctl.model.conclusion import Conclusion, Facts, ReplayInput
+from oomctl.model.evidence import Evidence
+from oomctl.model.log import OomEvent
+from oomctl.model.report import Device, EvidenceItem, Report, Verdict
+from oomctl.model.snapshot import Action, DeviceSnapshot, Snapshot
+from oomctl.progress import Progress, silent
+from oomctl.units import format_size
+
+
+def conclude_snapshots(
+    evidence: Evidence, user_roots: tuple[str, ...] = (), progress: Progress = silent
+) -> tuple[Conclusion, ...]:
+    """Concludes each device of each snapshot; failed ones come first.
+
+    Args:
+        evidence: One incident with at least one snapshot.
+        user_roots: Path prefixes that are the user's.
+        progress: Called with what is being done.
+    """
+    found = []
+    todo = [(s, d) for s in evidence.snapshots for d in s.devices]
+    for number, (snapshot, device) in enumerate(todo):
+        progress(f"diagnosing GPU {device.index}", number / len(todo))
+        found.append(_conclude(evidence, snapshot, device, user_roots))
+    order = {"no_oom": 2, "uncertain": 1}
+    return tuple(sorted(found, key=lambda c: order.get(c.report.verdict.cls, 0)))
+
+
+def _conclude(
+    evidence: Evidence, snapshot: Snapshot, device: DeviceSnapshot, user_roots: tuple[str, ...]
+) -> Conclusion:
+    message = _message_for(evidence, device)
+    total = next((e.total_capacity for e in evidence.oom_events if e.gpu in (None, device.index)), None)
+    torch = snapshot.torch & evidence.torch
+    conf = _conf(evidence, snapshot)
+    found = incident(
+        snapshot, device, message=message, torch=torch, device_total=total, conf=conf, user_roots=user_roots
+    )
+    verdict = _verdict(found)
+    ranking = rank(found, verdict.cls, verdict.subtype)
+    failing = found.failed and found.device.trace is not None
+    stack = found.device.trace.stack[found.moment.event] if failing and found.device.trace is not None else -1
+    frames = snapshot.stacks[int(stack)]
+    report = Report(
+        oomctl_version=__version__,
+        inputs=evidence.inputs,
+        device=Device(snapshot.backend, device.index, message.rank if message else None),
+        verdict=verdict,
+        torch=torch,
+        alloc_conf=snapshot.settings.conf if snapshot.settings else evidence.conf,
+        request=found.request,
+        oom_events=_events(evidence, found),
+        recovered_ooms=len(found.moment.recovered),
+        memory_summaries=evidence.memory_summaries,
+        series=evidence.series,
+        budget=found.budget,
+        culprits=ranking.culprits,
+        culprits_rest_bytes=ranking.rest_bytes,
+        culprits_rest_blocks=ranking.rest_blocks,
+        culprits_basis=ranking.basis,
+        limits=(*evidence.skipped, *snapshot.skipped, *_limits(found, message)),
+        timeline=timeline(found, ranking),
+        steps=steps(found),
+        holes=holes(found),
+        segment_map=segment_map(found, ranking),
+        fingerprint=_fingerprint(verdict, ranking),
+    )
+    functions = [f.name for f in frames]
+    for c in ranking.culprits[:3]:
+        functions.extend(line.function for line in c.stack if line.kind != "folded")
+    users = user_frames(frames, user_roots)
+    first = next((c for c in ranking.culprits if c.accumulation_point), None) or next(iter(ranking.culprits), None)
+    site = f"{basename(first.file)}:{first.line} {first.function}" if first else label(users[0]) if users else None
+    facts = Facts(
+        backend=snapshot.backend,
+        torch=torch,
+        conf=report.alloc_conf,
+        phase=PHASES[phase_of(frames)],
+        operation=frames[0].name if frames else "",
+        site=site,
+        functions=tuple(dict.fromkeys(functions)),
+    )
+    return Conclusion(report, facts, _replay(found))
+
+
+def _conf(evidence: Evidence, snapshot: Snapshot) -> AllocConf | None:
+    """Settings that a log names, for snapshots too old to record theirs."""
+    if snapshot.settings is None and evidence.conf is not None:
+        return parse_conf(evidence.conf, snapshot.torch.high or (2, 2)).conf
+    return None
+
+
+def _message_for(evidence: Evidence, device: DeviceSnapshot) -> OomEvent | None:
+    """The log's message about the failure that the trace ends in."""
+    events = [e for e in evidence.oom_events if e.gpu in (None, device.index) and e.backend != "host"]
+    trace = device.trace
+    ooms = np.flatnonzero(trace.action == Action.OOM) if trace is not None else np.zeros(0, np.int64)
+    if trace is None or not len(ooms):
+        return events[-1] if events else None
+    size = int(trace.size[int(ooms[-1])])
+    wanted = segment_size(size)
+    for event in reversed(events):
+        tried = event.tried_to_allocate
+        if tried is not None and abs(tried - wanted) <= max(wanted // 100, 1 << 10):
+            return event
+    return None
+
+
+def _verdict(found: Incident) -> Verdict:
+    if found.failed:
+        findings = [f for f in (d.judge(found) for d in DETECTORS) if f is not None]
+        weaknesses = []
+        if found.truncated and not bool(found.growth.growing.any()):
+            weaknesses.append("the beginning of the trace is missing")
+        if found.message is None and found.budget.limit_kind == "device":
+            weaknesses.append("no message gives the card's size")
+        return weigh(findings, weaknesses)
+    b = found.budget
+    recovered = len(found.moment.recovered)
+    live, reserved = format_size(b.active or 0), format_size(b.reserved or 0)
+    if found.device.trace is None:
+        headline = f"the snapshot has no trace: its segments ({reserved} reserved, {live} live) do not say what failed"
+        return Verdict("uncertain", None, code_for("uncertain"), "low", headline)
+    again = f"; {recovered} failures were caught and the program went on" if recovered else ""
+    headline = f"no failure in this trace: at its peak {live} were live and {reserved} reserved{again}"
+    items = [EvidenceItem(f"{found.lives.events:,} events, none of them a fatal out-of-memory")]
+    growth = found.growth
+    if bool(growth.growing.any()) and growth.total > 0.05 * (b.active or 1) and found.grid.source != "none":
+        items.append(
+            EvidenceItem(
+                f"{format_size(growth.total)} were kept from steps, {format_size(growth.per_step)} a step: watch it",
+                (("grown", growth.total), ("per_step", growth.per_step)),
+            )
+        )
+    return Verdict("no_oom", None, code_for("no_oom"), "high", headline, tuple(items))
+
+
+def _events(evidence: Evidence, found: Incident) -> tuple[OomEvent, ...]:
+    """Failures that the text names, else those of the trace."""
+    if evidence.oom_events:
+        return evidence.oom_events
+    trace = found.device.trace
+    if trace is None:
+        return ()
+    events = []
+    fatal = found.moment.event if found.failed else -1
+    for i in (*found.moment.recovered[-50:], *((fatal,) if found.failed else ())):
+        events.append(
+            OomEvent(
+                backend=found.snapshot.backend,
+                gpu=found.device.index,
+                tried_to_allocate=segment_size(int(trace.size[i]), found.conf.large_segment_size),
+                free=trace.device_free.get(i),
+                allocated=found.budget.allocated if i == fatal else int(found.active[i]),
+                reserved_unallocated=(int(found.reserved[i]) - int(found.active[i])),
+                recovered=i != fatal,
+                wording="trace",
+                torch=found.torch,
+                time_us=int(trace.time_us[i]) if trace.time_us is not None else None,
+                traceback=found.snapshot.stacks[int(trace.stack[i])],
+            )
+        )
+    return tuple(events)
+
+
+def _limits(found: Incident, message: OomEvent | None) -> tuple[Skipped, ...]:
+    """What could not be told, and the capture that would tell it."""
+    told = []
+    if found.device.trace is None:
+        told.append(
+            Skipped(
+                "the moment of the failure, growth and replay",
+                "the snapshot has segments but no trace; recording was off, or was stopped before the dump",
+                "call torch.cuda.memory._record_memory_history() at the start and dump before disabling it",
+            )
+        )
+    if found.truncated:
+        told.append(
+            Skipped(
+                "what happened before the first recorded event",
+                f"the recording holds the last {found.lives.events:,} events; older ones were overwritten or not made",
+                "raise max_entries, or start recording before the model is built",
+            )
+        )
+    if not found.has_stacks:
+        told.append(
+            Skipped(
+                "whose code it was", "the recording has no stack frames", "record with stacks='python', context='all'"
+            )
+        )
+    if found.failed and message is None:
+        told.append(
+            Skipped(
+                "who else was on the card, and its size",
+                "a snapshot does not hold them",
+                "give the log with the out-of-memory message too: oomctl diagnose snapshot.pickle train.log",
+            )
+        )
+    if found.lives.strays or found.heap.outside:
+        told.append(
+            Skipped(
+                "some blocks",
+                f"{found.lives.strays + found.heap.outside} events or blocks contradict the segments and are left out",
+            )
+        )
+    return tuple(told)
+
+
+def _replay(found: Incident) -> ReplayInput | None:
+    if found.device.trace is None:
+        return None
+    b = found.budget
+    exact = b.limit_kind in ("device", "fraction")
+    low = high = None
+    if found.failed and b.limit_kind == "fraction_bracket":
+        low = int(found.reserved[: found.moment.event + 1].max())
+        high = b.limit
+    return ReplayInput(
+        found.snapshot,
+        found.device.index,
+        found.moment.event if found.failed else None,
+        b.limit if exact else None,
+        low,
+        high,
+        b.device_total,
+        found.torch,
+    )
+
+
+def _fingerprint(verdict: Verdict, ranking: Ranking) -> str:
+    """Twelve hexadecimal digits that stay the same for the same failure of the same code: class and first frames."""
+    sites = [f"{basename(c.file)}:{c.function}" for c in ranking.culprits[:3]]
+    text = "|".join([verdict.cls, verdict.subtype or "", *sorted(sites)])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

@@ -1,0 +1,117 @@
+"""Leak: some blocks are kept step after step, and without them the request would have fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from oomctl.analysis.frames import label, user_frames
+from oomctl.analysis.incident import Incident
+from oomctl.analysis.phases import FORWARD, LOAD, phases
+from oomctl.diagnosis.base import Finding
+from oomctl.model.report import EvidenceItem
+from oomctl.model.snapshot import Action
+from oomctl.units import format_size
+
+NOTHING_FREED: Final = 0.02
+"""Freed over allocated bytes below which the program has only ever taken memory."""
+
+SMALLEST: Final = 0.05
+"""Growth of less than this part of the live bytes is no cause of a failure."""
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Growth at the same phase of successive steps that lasts until the failure."""
+
+    cls: str = "leak"
+
+    def judge(self, incident: Incident) -> Finding | None:
+        """See `Detector.judge`."""
+        growth, b, request = incident.growth, incident.budget, incident.request
+        if not bool(growth.growing.any()) or only_loading(incident):
+            return None
+        grown = leaked_bytes(incident)
+        if grown <= 0:
+            return None
+        per_step = growth.per_step
+        steps = growth.steps
+        known = incident.grid.source != "none"
+        unit = "step" if known else "sixteenth of the trace"
+        site = ""
+        first = int(np.argmax(np.where(growth.growing, growth.grown, 0)))
+        if not incident.growth_by_size:
+            frames = user_frames(incident.snapshot.stacks[int(growth.groups[first])], incident.user_roots)
+            site = f", most of it from {label(frames[0])}" if frames else ""
+        every = int(growth.every[first])
+        rhythm = f"every {every} {unit}s" if every > 1 else f"per {unit}"
+        amount = per_step * every if every > 1 else per_step
+        headline = (
+            f"{format_size(grown)} are held from earlier steps and grow by {format_size(amount)} {rhythm} over "
+            f"{steps:,} {unit}s{site}"
+        )
+        evidence = [
+            EvidenceItem(
+                f"live bytes at the same phase of {steps:,} successive {unit}s grew by {format_size(per_step)} a "
+                f"{unit}, by {int(growth.growing.sum())} stack(s), until the end",
+                (("per_step", per_step), ("steps_count", steps), ("grown", grown)),
+            )
+        ]
+        held = growth.held[growth.growing].sum(axis=0)
+        samples = [int(held[i]) for i in np.linspace(0, len(held) - 1, min(5, len(held)), dtype=int)]
+        evidence.append(
+            EvidenceItem(
+                "held there, from the first step to the failure: " + ", ".join(format_size(s) for s in samples),
+                tuple((f"held_{k}", s) for k, s in enumerate(samples)),
+            )
+        )
+        need = request.size if request is not None and request.size is not None else 0
+        if b.limit is not None and b.active is not None:
+            evidence.append(
+                EvidenceItem(
+                    f"without it {format_size(max(b.limit - b.active + grown, 0))} would have been free for the "
+                    f"{format_size(need)} asked for",
+                    (("room_without", b.limit - b.active + grown), ("requested", need)),
+                )
+            )
+        enough = b.limit is None or b.active is None or need <= b.limit - b.active + grown
+        large = grown >= SMALLEST * max(b.active or 0, 1)
+        strength = 0.9 if known and steps >= 5 else 0.6
+        if incident.growth_by_size:
+            strength -= 0.1
+        return Finding(self.cls, None, grown, enough and large, strength, headline, tuple(evidence))
+
+
+def leaked_bytes(incident: Incident) -> int:
+    """Bytes of the growing groups that steps before the last one left behind.
+
+    Where the beginning of the trace is missing, blocks from before it with the same stack count as leaked too.
+    """
+    growth = incident.growth
+    if incident.truncated and not incident.growth_by_size and bool(growth.growing.any()):
+        held = growth.held[growth.growing]
+        one = np.maximum(np.diff(held, axis=1).max(axis=1), 0)
+        return max(int((held[:, -1] - one).sum()), growth.total)
+    return growth.total
+
+
+def only_loading(incident: Incident) -> bool:
+    """Whether the program has only loaded or preallocated so far: then growth is no leak.
+
+    Either nothing was ever freed and no module ran, or nearly all live bytes were made by constructors and loaders.
+    """
+    trace = incident.device.trace
+    if trace is None:
+        return False
+    heap, lives = incident.heap, incident.lives
+    code = phases(incident.snapshot.stacks)[lives.stack]
+    live = heap.live
+    loaded = int(heap.live_size[code[live] == LOAD].sum())
+    ran = bool((code > LOAD).any())
+    if incident.has_stacks and loaded >= 0.9 * max(heap.active, 1):
+        return True
+    taken = int(trace.size[trace.action == Action.ALLOC].sum())
+    freed = int(trace.size[trace.action == Action.FREE_COMPLETED].sum())
+    return not ran and not incident.truncated and freed <= NOTHING_FREED * max(taken, 1) and FORWARD not in code

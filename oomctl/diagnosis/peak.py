@@ -1,0 +1,117 @@
+"""Transient peak: the steady state fits; what one step takes for a while, with the request, does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from oomctl.analysis.incident import Incident
+from oomctl.analysis.phases import LOAD, phases
+from oomctl.diagnosis.base import Finding
+from oomctl.diagnosis.leak import only_loading
+from oomctl.model.report import EvidenceItem
+from oomctl.units import format_size
+
+ROOMY: Final = 0.85
+"""The floor fits with room when it is below this part of the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """The step under way against the steps before it, in bytes.
+
+    Attributes:
+        floor: Live when the step began.
+        above: Live above the floor at the failure, and the request.
+        usual: Median over earlier steps of their highest live bytes above their floor; None without earlier steps.
+        highest: Highest demand (live bytes) of any earlier step; None without earlier steps.
+    """
+
+    floor: int
+    above: int
+    usual: int | None
+    highest: int | None
+
+
+def step_shape(incident: Incident) -> StepShape:
+    """Measures the step under way; without steps, the floor is what constructors and loaders made."""
+    active, grid = incident.active, incident.grid
+    heap = incident.heap
+    need = incident.request.size if incident.request is not None and incident.request.size is not None else 0
+    if len(grid) >= 3 and len(active):
+        starts = grid.starts
+        floor = int(active[max(int(starts[-1]) - 1, 0)])
+        peaks = np.maximum.reduceat(active[: int(starts[-1])], starts[:-1])
+        floors = active[np.maximum(starts[:-1] - 1, 0)]
+        return StepShape(floor, max(heap.active + need - floor, 0), int(np.median(peaks - floors)), int(peaks.max()))
+    code = phases(incident.snapshot.stacks)[incident.lives.stack[heap.live]]
+    floor = int(heap.live_size[code == LOAD].sum())
+    return StepShape(floor, heap.active - floor + need, None, None)
+
+
+@dataclass(frozen=True)
+class TransientPeak:
+    """The floor fits with room, and what stands above it was made within the current step."""
+
+    cls: str = "transient_peak"
+
+    def judge(self, incident: Incident) -> Finding | None:
+        """See `Detector.judge`."""
+        b, request = incident.budget, incident.request
+        if not incident.failed or request is None or request.size is None or b.limit is None:
+            return None
+        need, limit = request.size, b.limit
+        asker = f" by {request.stack_label}" if request.stack_label else ""
+        card = b.device_total or limit
+        if need > max(card, limit):
+            headline = (
+                f"one request of {format_size(need)}{asker} is larger than everything the allocator may use "
+                f"({format_size(card)})"
+            )
+            item = EvidenceItem(
+                f"{format_size(b.active or 0)} were live; "
+                f"the request alone is {need / max(limit, 1):,.1f} times the limit",
+                (("requested", need), ("limit", limit)),
+            )
+            return Finding(self.cls, "oversized_request", need, True, 0.95, headline, (item,))
+        if only_loading(incident):
+            return None
+        shape = step_shape(incident)
+        roomy = shape.floor <= ROOMY * limit
+        rise = shape.above - shape.usual if shape.usual is not None else shape.above
+        subtype = "step_growth" if shape.usual is not None else "first_step"
+        if need >= 0.5 * limit:
+            subtype = "oversized_request"
+        headline = (
+            f"this step wants {format_size(shape.above)} on top of a floor of {format_size(shape.floor)} "
+            f"({format_size(need)} of it in one request{asker}), over the limit of {format_size(limit)}"
+        )
+        evidence = [
+            EvidenceItem(
+                f"{format_size(shape.floor)} were live before the step: {shape.floor / max(limit, 1):.0%} of the limit",
+                (("floor", shape.floor), ("limit", limit)),
+            ),
+            EvidenceItem(
+                f"the step had made {format_size(max(shape.above - need, 0))} by the failure and asked for "
+                f"{format_size(need)} more",
+                (("above_floor", shape.above), ("requested", need)),
+            ),
+        ]
+        if shape.usual is not None:
+            evidence.append(
+                EvidenceItem(
+                    f"the steps before needed {format_size(shape.usual)} above their floor (median); this one "
+                    f"{format_size(shape.above)}",
+                    (("usual", shape.usual), ("rise", rise)),
+                )
+            )
+            strength = 0.9 if rise >= 0.1 * limit else 0.5
+        else:
+            evidence.append(
+                EvidenceItem("no whole step came before: this is the first pass, or a single piece of work")
+            )
+            strength = 0.6
+        share = max(rise, 0)
+        return Finding(self.cls, subtype, share, roomy and share > 0, strength, headline, tuple(evidence))

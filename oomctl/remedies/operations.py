@@ -1,0 +1,96 @@
+"""Things to do outside the program."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from oomctl.remedies.base import Entry
+
+OPERATIONS: Final[tuple[Entry, ...]] = (
+    Entry(
+        "free-the-card",
+        "operations",
+        ("external/other_processes", "external"),
+        "End or move the other processes on the card",
+        "Their memory, not this program's, is what the request lacked.",
+        example="nvidia-smi                        # who holds the card\n"
+        "kill PID                          # or choose another card:\nCUDA_VISIBLE_DEVICES=1 python train.py",
+        caveats=("inside a container the PIDs may belong to another namespace",),
+        applicability="safe",
+        weight=10,
+    ),
+    Entry(
+        "non-pytorch-memory",
+        "operations",
+        ("external/non_pytorch",),
+        "Shrink what this process holds outside PyTorch's allocator",
+        "CUDA contexts, NCCL buffers, cuBLAS workspaces, CuPy, TensorRT, RAPIDS or a second framework allocate on "
+        "their own.",
+        example="CUBLAS_WORKSPACE_CONFIG=:4096:2  NCCL_BUFFSIZE=2097152  python train.py",
+        applicability="has_cost",
+        weight=12,
+    ),
+    Entry(
+        "fit-the-model",
+        "operations",
+        ("capacity",),
+        "Make the permanent part smaller: lower precision, quantised weights, sharding or offloading",
+        "What stays fills the card by itself; no allocator setting makes room.",
+        example="model = AutoModel.from_pretrained(name, torch_dtype=torch.bfloat16, device_map='auto')",
+        applicability="edit_code",
+        weight=6,
+    ),
+    Entry(
+        "smaller-cache",
+        "code",
+        ("capacity",),
+        "Preallocate a smaller cache at {site}",
+        "A cache sized for the longest case takes its memory whether or not it is used.",
+        re.compile(r"cache|kv|prealloc|buffer", re.IGNORECASE),
+        weight=12,
+    ),
+    Entry(
+        "load-on-host",
+        "code",
+        ("capacity",),
+        "Load with map_location='cpu' and move what is needed, at {site}",
+        "Loading onto the device keeps the file's tensors beside the model's while they are copied.",
+        re.compile(r"^load|load_state_dict|_load", re.IGNORECASE),
+        example="state = torch.load(path, map_location='cpu', mmap=True)\nmodel.load_state_dict(state)",
+        weight=14,
+    ),
+    Entry(
+        "host-memory",
+        "operations",
+        ("host_oom",),
+        "Give the job more host memory, or let it need less: fewer DataLoader workers, no pinned copies",
+        "The machine's RAM ran out, not the GPU's memory: no allocator setting for CUDA matters here.",
+        example="DataLoader(..., num_workers=2, pin_memory=False, prefetch_factor=1)",
+        applicability="has_cost",
+        weight=10,
+    ),
+    Entry(
+        "debug-the-real-error",
+        "operations",
+        ("not_an_oom",),
+        "Find the error itself: run again with CUDA_LAUNCH_BLOCKING=1",
+        "The message resembles an out-of-memory but memory was not short; an illegal index or a bad "
+        "size often is the cause.",
+        example="CUDA_LAUNCH_BLOCKING=1 python train.py",
+        applicability="safe",
+        weight=10,
+    ),
+    Entry(
+        "record-a-snapshot",
+        "operations",
+        ("uncertain",),
+        "Record a snapshot, which decides it",
+        "Text alone does not show what held the memory, or whether it grew.",
+        example="torch.cuda.memory._record_memory_history(max_entries=200_000, stacks='python')\n...\n"
+        "torch.cuda.memory._dump_snapshot('oom.pickle')      # in the except block, before disabling",
+        applicability="safe",
+        weight=10,
+    ),
+)
+"""Operations, and code that is about loading and caches."""

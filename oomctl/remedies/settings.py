@@ -1,0 +1,145 @@
+"""Allocator settings as remedies: only where replay, or failing that arithmetic, says that they help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from oomctl.model.alloc_conf import AllocConf, conf_from_recorded, env_name, format_conf, parse_conf
+from oomctl.model.common import Version
+from oomctl.model.conclusion import Facts, ReplayInput
+from oomctl.model.report import Identity, Remedy, ReplayEffect, Verdict, WhatIf, WhatIfRun
+from oomctl.units import format_size
+
+ASYNC: Final = "backend:cudaMallocAsync"
+EXPANDABLE: Final = "expandable_segments:True"
+_NEWEST: Final[Version] = (2, 14)
+
+_CAVEATS: Final[dict[str, tuple[str, ...]]] = {
+    "expandable_segments": (
+        "not together with max_split_size_mb (pointless, and on some versions harmful)",
+        "sharing CUDA tensors between processes needs torch 2.5 or newer; no effect on Windows before 2.14",
+    ),
+    "max_split_size_mb": (
+        "blocks above it are never split: without memory pressure it often raises what is reserved",
+        "not together with expandable_segments",
+    ),
+    "roundup_power2_divisions": ("every block is rounded up by as much as 1/divisions of its size",),
+    "garbage_collection_threshold": (
+        "works only with torch.cuda.set_per_process_memory_fraction (or per_process_memory_fraction)",
+    ),
+    "backend": (
+        "the driver's pool replaces PyTorch's: no snapshots, no memory history, other options are ignored",
+        "an estimate from live bytes: the driver's own pool cannot be replayed",
+    ),
+}
+
+
+def version_of(facts: Facts) -> Version:
+    """A version whose rules apply: the newest that agrees with the evidence."""
+    return facts.torch.high or facts.torch.low or _NEWEST
+
+
+def rounding_dropped(facts: Facts, replay: ReplayInput | None) -> Remedy:
+    """Advice to drop roundup_power2_divisions and keep the other settings."""
+    version = version_of(facts)
+    if replay is not None:
+        current = conf_from_recorded(replay.snapshot.settings, version)
+    else:
+        current = parse_conf(facts.conf or "", version).conf
+    rest = format_conf(replace(current, roundup_power2_divisions=AllocConf().roundup_power2_divisions))
+    return Remedy(
+        kind="alloc_conf",
+        title="Drop roundup_power2_divisions" + (f", keep {rest}" if rest else ""),
+        alloc_conf=rest,
+        env=_env(facts, rest),
+        applicability="safe",
+        why="The rounding it asks for is itself what fills the memory.",
+        caveats=("sizes vary more without it: keep an eye on idle memory",),
+        slug="drop-roundup",
+    )
+
+
+def from_replay(whatif: WhatIf, facts: Facts, verdict: Verdict) -> list[Remedy]:
+    """Settings under which the failing request would have been served, the one with most room first.
+
+    Args:
+        whatif: The replays.
+        facts: For the name of the variable and what is on already.
+        verdict: For the reason's wording.
+    """
+    current = whatif.recorded_conf
+    before = next((r.peak_reserved for r in whatif.runs if r.alloc_conf == current), None)
+    served = [r for r in whatif.runs if r.served and r.alloc_conf != current]
+    advised = []
+    for run in sorted(served, key=_preference):
+        if run.alloc_conf == "" and not current:
+            continue
+        advised.append(_advice(run, whatif.identity, before, facts))
+    return advised
+
+
+def _preference(run: WhatIfRun) -> tuple[int, int, int, int, str]:
+    """Proved before estimated, one option before several, then by the room that is left."""
+    keys = [part.split(":")[0] for part in run.alloc_conf.split(",") if part]
+    certainty = {"firm": 0, "likely": 1, "estimate": 3}.get(run.certainty, 2)
+    order = ("expandable_segments", "", "max_split_size_mb", "garbage_collection_threshold", "roundup_power2_divisions")
+    first = keys[0] if keys else ""
+    place = order.index(first) if first in order else len(order)
+    return (certainty, place, len(keys), run.peak_reserved or 0, run.alloc_conf)
+
+
+def _advice(run: WhatIfRun, identity: Identity, before: int | None, facts: Facts) -> Remedy:
+    keys = [part.split(":")[0] for part in run.alloc_conf.split(",") if part]
+    caveats = tuple(dict.fromkeys(c for key in keys for c in _CAVEATS.get(key, ())))
+    estimate = run.certainty == "estimate"
+    if estimate:
+        why = "By its live bytes the failing request would have been served from the driver's own pool (an estimate)."
+    else:
+        why = "Replayed on your own trace, the failing request would have been served."
+        if run.peak_reserved is not None and before is not None:
+            why += f" Peak reserved {format_size(before)} → {format_size(run.peak_reserved)}."
+    return Remedy(
+        kind="alloc_conf",
+        title=f"Set {run.alloc_conf}" if run.alloc_conf else "Drop the allocator settings in force",
+        alloc_conf=run.alloc_conf,
+        env=_env(facts, run.alloc_conf),
+        applicability="safe" if keys == ["expandable_segments"] or not keys else "has_cost",
+        why=why,
+        caveats=caveats,
+        replay=ReplayEffect(run.served, run.peak_reserved, before, identity, run.certainty, run.notes),
+        slug=keys[0] if keys else "drop-settings",
+    )
+
+
+def unproved(facts: Facts, reason: str) -> list[Remedy]:
+    """Settings that usually help against fragmentation, where there is no trace to replay.
+
+    Args:
+        facts: What is on already, and which versions may run.
+        reason: Why it could not be proved.
+    """
+    current = parse_conf(facts.conf or "", version_of(facts)).conf
+    if current.expandable_segments or facts.backend not in ("cuda", "hip"):
+        return []
+    if facts.torch.high is not None and facts.torch.high < (2, 1):
+        conf, caveats = "max_split_size_mb:128", _CAVEATS["max_split_size_mb"]
+    else:
+        conf, caveats = EXPANDABLE, _CAVEATS["expandable_segments"]
+    return [
+        Remedy(
+            kind="alloc_conf",
+            title=f"Try {conf}",
+            alloc_conf=conf,
+            env=_env(facts, conf),
+            applicability="has_cost",
+            why=f"It cures most fragmentation by varying sizes; not proved here: {reason}.",
+            caveats=caveats,
+            slug=conf.split(":")[0],
+        )
+    ]
+
+
+def _env(facts: Facts, conf: str) -> str:
+    name = env_name(facts.torch, facts.backend)
+    return f"export {name}={conf}" if conf else f"unset {name}"
