@@ -8,10 +8,12 @@ class ConfError(Exception):
 
     Args:
         key: Option it is about, "" for the whole.
-        message: One sentence without a full stop.
+        message: What is wrong, one sentence without a full stop.
+        says: Part of torch's own message, so that a user can match the two; "" where torch has none.
     """
 
-    def __init__(self, key: str, message: str) -> None:
+    def __init__(self, key: str, message: str, says: str = "") -> None:
         super().__init__(message)
         self.key = key
         self.message = message
+        self.says = says

@@ -72,10 +72,12 @@ class Reader:
         text: The settings string.
         torch: (major, minor), at least (2, 0).
         every_key: True for a build whose shared parser skips keys that it does not know (CPU-only builds, 2.10+).
+        rocm: True for a ROCm build, which knows one more name of the driver's allocator.
     """
 
-    def __init__(self, text: str, torch: Version, *, every_key: bool = False) -> None:
+    def __init__(self, text: str, torch: Version, *, every_key: bool = False, rocm: bool = False) -> None:
         self.torch = torch
+        self.rocm = rocm
         self.modern = torch >= (2, 10)
         self.tokens = tokenize(text, _C_SPACE if self.modern else " ")
         self.every_key = every_key
@@ -116,7 +118,7 @@ class Reader:
             elif self.modern and (self.every_key or known(key, self.torch)):
                 i = self._skip(i)
             else:
-                raise ConfError(key, f"torch {_v(self.torch)} knows no option {shown(key)}")
+                raise _unknown(key, self.torch)
             if i + 1 < len(self.tokens):
                 i += 1
                 self._separator(i, ",")
@@ -127,7 +129,7 @@ class Reader:
         try:
             return reader(self, key, i) if reader is not None else self._other(key, i)
         except ConfError as error:
-            raise ConfError(error.key or key, error.message) from None
+            raise ConfError(error.key or key, error.message, error.says) from None
 
     def _separator(self, i: int, wanted: str) -> None:
         """2.0 to 2.9 insist on the separator; 2.10+ only on there being a token."""
@@ -135,11 +137,13 @@ class Reader:
             self._at(i)
         elif i >= len(self.tokens) or self.tokens[i] != wanted:
             found = shown(self.tokens[i]) if i < len(self.tokens) else "the end"
-            raise ConfError("", f"expected '{wanted}' but found {found}")
+            says = f"Error parsing CachingAllocator settings, expected {wanted}"
+            raise ConfError("", f"expected '{wanted}' but found {found}", says)
 
     def _at(self, i: int) -> str:
         if i >= len(self.tokens):
-            raise ConfError("", "the string ends where a value was expected; options are written key:value")
+            says = "Index out of bounds in ConfigTokenizer" if self.modern else ""
+            raise ConfError("", "the string ends where a value was expected; options are written key:value", says)
         return self.tokens[i]
 
     def _skip(self, i: int) -> int:
@@ -150,7 +154,7 @@ class Reader:
         while i < len(self.tokens) and self.tokens[i] != "]":
             i += 1
         if i >= len(self.tokens):
-            raise ConfError("", "a list is not closed by ']'")
+            raise ConfError("", "a list is not closed by ']'", "Expected closing bracket ']'")
         return i
 
     def _value(self, i: int) -> tuple[int, str]:
@@ -159,7 +163,8 @@ class Reader:
 
     def _bool(self, key: str, token: str) -> bool:
         if token not in ("True", "False"):
-            raise ConfError(key, f"expected True or False (in this spelling) but found {shown(token)}")
+            says = "Expected 'True' or 'False'" if self.modern else "Expected a single True/False argument for"
+            raise ConfError(key, f"expected True or False (in this spelling) but found {shown(token)}", says)
         return token == "True"
 
     def _at_least_large(self, key: str, token: str) -> int:
@@ -167,14 +172,20 @@ class Reader:
         size = self._number(token)
         bound = self.values.large_segment_size // MIB
         if size < bound or (size == bound and not self.modern):
-            raise ConfError(key, f"must be {'at least' if self.modern else 'more than'} {bound}, found {shown(token)}")
+            least, sign = ("at least", ">=") if self.modern else ("more than", ">")
+            raise ConfError(
+                key,
+                f"must be {least} {bound}, found {shown(token)}",
+                f"CachingAllocator option {key} too small, must be {sign} {bound}",
+            )
         return min(size, _MAX_MIB) * MIB
 
     def _large_segment(self, key: str, i: int) -> int:
         i, token = self._value(i)
         size = self._number(token)
         if size <= 10:
-            raise ConfError(key, f"must be more than 10, found {shown(token)}")
+            says = f"CachingAllocator option {key} must be > 10 MB"
+            raise ConfError(key, f"must be more than 10, found {shown(token)}", says)
         self.values.large_segment_size = min(size, _MAX_MIB) * MIB
         return i
 
@@ -191,9 +202,7 @@ class Reader:
     def _gc(self, key: str, i: int) -> int:
         i, token = self._value(i)
         share = to_double(token)
-        # Up to 2.9 two comparisons that nan fails as well.
-        if not 0 < share < 1:
-            raise ConfError(key, f"must lie between 0 and 1, both excluded, found {shown(token)}")
+        _open_share(key, share, token, modern=self.modern)
         self.values.gc = share
         return i
 
@@ -201,7 +210,8 @@ class Reader:
         i, token = self._value(i)
         share = to_double(token)
         if not 0 <= share <= 1:
-            raise ConfError(key, f"must lie between 0 and 1, found {shown(token)}")
+            says = "per_process_memory_fraction is invalid, set it in [0.0, 1.0]"
+            raise ConfError(key, f"must lie between 0 and 1, found {shown(token)}", says)
         self.values.fraction = share
         return i
 
@@ -217,8 +227,9 @@ class Reader:
 
     def _backend(self, key: str, i: int) -> int:
         i, token = self._value(i)
-        if token not in ("native", "cudaMallocAsync", "hipMallocAsync"):
-            raise ConfError(key, f"must be native or cudaMallocAsync, found {shown(token)}")
+        if token not in ("native", "cudaMallocAsync") and not (self.rocm and token == "hipMallocAsync"):
+            says = "Unknown allocator backend, options are native"
+            raise ConfError(key, f"must be native or cudaMallocAsync, found {shown(token)}", says)
         self.values.backend = "native" if token == "native" else "cudaMallocAsync"
         return i
 
@@ -250,20 +261,21 @@ class Reader:
                 self._separator(i, ",")
             i += 1
         if self.modern and i >= len(self.tokens):
-            raise ConfError(key, "the list is not closed by ']'")
+            raise ConfError(key, "the list is not closed by ']'", "Expected closing bracket ']'")
         return i
 
     def _divisions(self, token: str, *, zero: bool) -> int:
         divisions = self._number(token)
         if not is_power_of_two(divisions) and not (zero and divisions == 0):
             allowed = "0 or a power of two" if zero else "a power of two"
-            raise ConfError("", f"divisions must be {allowed}, found {shown(token)}")
+            raise ConfError("", f"divisions must be {allowed}, found {shown(token)}", "For roundups, the divis")
         return divisions
 
     def _slot(self, token: str) -> int:
-        size = to_uint64(token)
+        size = to_uint64(token, "stoull" if self.modern else "stoul")
         if not is_power_of_two(size):
-            raise ConfError("", f"interval sizes (MiB) must be powers of two, found {shown(token)}")
+            says = "For roundups, the intervals have to be power of 2"
+            raise ConfError("", f"interval sizes (MiB) must be powers of two, found {shown(token)}", says)
         return min(size.bit_length() - 1, ROUNDUP_SLOTS - 1)
 
     def _other(self, key: str, i: int) -> int:
@@ -272,10 +284,12 @@ class Reader:
         if key == "pinned_num_register_threads":
             threads = self._number(token)
             if not is_power_of_two(threads) or threads > 128:
-                raise ConfError(key, f"must be a power of two up to 128, found {shown(token)}")
+                says = "Number of register threads"
+                raise ConfError(key, f"must be a power of two up to 128, found {shown(token)}", says)
         elif key == "pinned_reserve_segment_size_mb":
             if self._number(token) == 0:
-                raise ConfError(key, "must be more than 0")
+                says = "Pinned reserve segment size has to be greater than 0"
+                raise ConfError(key, "must be more than 0", says)
         elif key in ("pinned_max_round_threshold_mb", "pinned_max_cached_size_mb"):
             self._number(token)
         elif key == "expandable_segments_reserve_by_class":
@@ -313,35 +327,41 @@ def read_pairs(text: str, torch: Version) -> Values:
             continue  # silently ignored by these versions
         key, token = pair[0], pair[1]
         if not known(key, torch):
-            raise ConfError(key, f"torch {_v(torch)} knows no option {shown(key)}")
+            raise _unknown(key, torch)
         try:
             _read_pair(values, key, token)
         except ConfError as error:
-            raise ConfError(error.key or key, error.message) from None
+            raise ConfError(error.key or key, error.message, error.says) from None
     return values
 
 
 def _read_pair(values: Values, key: str, token: str) -> None:
     if key == "garbage_collection_threshold":
         values.gc = to_double(token)
-        if not 0 < values.gc < 1:
-            raise ConfError(key, f"must lie between 0 and 1, both excluded, found {shown(token)}")
+        _open_share(key, values.gc, token, modern=False)
         return
     number = to_int32(token)
     if key == "max_split_size_mb":
         if number <= 20:
-            raise ConfError(key, f"must be more than 20, found {shown(token)}")
+            says = "CachingAllocator option max_split_size_mb too small, must be > 20"
+            raise ConfError(key, f"must be more than 20, found {shown(token)}", says)
         values.max_split_size = min(number, _MAX_MIB) * MIB
     elif key == "roundup_power2_divisions":
         if not is_power_of_two(number):
-            raise ConfError(key, f"divisions must be a power of two, found {shown(token)}")
+            says = "For roundups, the divisons has to be power of 2"
+            raise ConfError(key, f"divisions must be a power of two, found {shown(token)}", says)
         values.roundup = [number] * ROUNDUP_SLOTS
     else:
         values.bypass = (number * MIB) % (1 << 64)
 
 
-def read(text: str, torch: Version) -> Values:
-    """The values that a CUDA build of this version would have in effect.
+def read(text: str, torch: Version, backend: str = "cuda") -> Values:
+    """The values that a build of this version would have in effect.
+
+    Args:
+        text: The settings string.
+        torch: (major, minor).
+        backend: "cuda" or "hip".
 
     Raises:
         ConfError: Torch would raise.
@@ -350,8 +370,16 @@ def read(text: str, torch: Version) -> Values:
         raise ConfError("", f"longer than {MAX_LENGTH} characters")
     if torch < (1, 10):
         return Values()
-    return read_pairs(text, torch) if torch < (2, 0) else Reader(text, torch).read()
+    return read_pairs(text, torch) if torch < (2, 0) else Reader(text, torch, rocm=backend == "hip").read()
 
 
-def _v(torch: Version) -> str:
-    return f"{torch[0]}.{torch[1]}"
+def _unknown(key: str, torch: Version) -> ConfError:
+    says = f"Unrecognized key '{key}'" if torch >= (2, 10) else f"Unrecognized CachingAllocator option: {key}"
+    return ConfError(key, f"this version has no option {shown(key)}", says)
+
+
+def _open_share(key: str, share: float, token: str, *, modern: bool) -> None:
+    if 0 < share < 1:
+        return
+    size = "is invalid, set it in (0.0, 1.0)" if modern else "set it 0.0~1.0"
+    raise ConfError(key, f"must lie between 0 and 1, both excluded, found {shown(token)}", size)

@@ -19,19 +19,23 @@ _FLOAT: Final = re.compile(
 _SMALLEST_NORMAL: Final = 2.2250738585072014e-308
 
 
-def to_uint64(text: str) -> int:
+def to_uint64(text: str, function: str = "stoull") -> int:
     """Reads like ``std::stoull`` (torch 2.10+): a prefix of digits; a minus sign wraps around 2^64.
+
+    Args:
+        text: The token.
+        function: Name of the C++ function, which is all that torch's message says.
 
     Raises:
         ConfError: No digits, or too large.
     """
     match = _INT.match(text)
     if match is None:
-        raise ConfError("", f"{shown(text)} is not a whole number")
+        raise ConfError("", f"{shown(text)} is not a whole number", function)
     # Bounded: Python refuses to convert thousands of digits, and 2^64 has twenty.
     digits = match[2].lstrip("0") or "0"
     if len(digits) > 20 or int(digits) >= 1 << 64:
-        raise ConfError("", f"{shown(text)} does not fit into 64 bits")
+        raise ConfError("", f"{shown(text)} does not fit into 64 bits", function)
     value = int(digits)
     return (-value) % (1 << 64) if match[1] == "-" else value
 
@@ -44,11 +48,11 @@ def to_int32(text: str) -> int:
     """
     match = _INT.match(text)
     if match is None:
-        raise ConfError("", f"{shown(text)} is not a whole number")
+        raise ConfError("", f"{shown(text)} is not a whole number", "stoi")
     digits = match[2].lstrip("0") or "0"
     value = -int(digits[:20]) if match[1] == "-" else int(digits[:20])
     if len(digits) > 20 or not -(1 << 31) <= value < 1 << 31:
-        raise ConfError("", f"{shown(text)} does not fit into 32 bits")
+        raise ConfError("", f"{shown(text)} does not fit into 32 bits", "stoi")
     return value % (1 << 64)
 
 
@@ -60,7 +64,7 @@ def to_double(text: str) -> float:
     """
     match = _FLOAT.match(text)
     if match is None:
-        raise ConfError("", f"{shown(text)} is not a number")
+        raise ConfError("", f"{shown(text)} is not a number", "stod")
     sign = -1.0 if match["sign"] == "-" else 1.0
     if match["inf"]:
         return sign * float("inf")
@@ -73,7 +77,7 @@ def to_double(text: str) -> float:
         value = float("inf")
     digits = re.split("[ep]" if match["dec"] else "p", body.lower().removeprefix("0x"))[0]
     if value == float("inf") or (value < _SMALLEST_NORMAL and digits.strip("0.")):
-        raise ConfError("", f"{shown(text)} is out of range")
+        raise ConfError("", f"{shown(text)} is out of range", "stod")
     return sign * value
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from oomctl.model.alloc_conf.errors import ConfError
 from oomctl.model.alloc_conf.grammar import Values, read
+from oomctl.model.alloc_conf.option import dotted
 from oomctl.model.alloc_conf.types import MIB, ROUNDUP_SLOTS, AllocConf, ConfIssue, ParsedConf
 from oomctl.model.common import Version
 
@@ -30,27 +31,29 @@ def entries(text: str) -> list[str]:
     return [entry.strip() for entry in found if entry.strip()]
 
 
-def parse_conf(text: str, torch: Version = (2, 11)) -> ParsedConf:
-    """Reads a settings string as a CUDA build of the given torch version would.
+def parse_conf(text: str, torch: Version = (2, 11), backend: str = "cuda") -> ParsedConf:
+    """Reads a settings string as a build of the given torch version would.
 
     Args:
         text: For example "expandable_segments:True,max_split_size_mb:128"; "" is the defaults.
         torch: (major, minor).
+        backend: "cuda" or "hip", whose builds differ in one name.
     """
     try:
-        return ParsedConf(read(text, torch).frozen(), ())
+        return ParsedConf(read(text, torch, backend).frozen(), ())
     except ConfError as error:
-        raised = ConfIssue("error", error.key, f"torch {torch[0]}.{torch[1]} raises: {error.message}")
-    return ParsedConf(_legal_entries(text, torch), (raised,), accepted=False)
+        says = error.says
+        raised = ConfIssue("error", error.key, f"torch {dotted(torch)} raises: {error.message}")
+    return ParsedConf(_legal_entries(text, torch, backend), (raised,), accepted=False, raises=says)
 
 
-def _legal_entries(text: str, torch: Version) -> AllocConf:
+def _legal_entries(text: str, torch: Version, backend: str) -> AllocConf:
     """What remains when every entry that torch would raise on is left out."""
     kept: list[str] = []
     values = Values()
     for entry in entries(text)[:64]:
         try:
-            values = read(",".join([*kept, entry]), torch)
+            values = read(",".join([*kept, entry]), torch, backend)
         except ConfError:
             continue
         kept.append(entry)

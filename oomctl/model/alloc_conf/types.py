@@ -63,8 +63,10 @@ class ParsedConf:
         conf: What would be in effect. Where torch would raise, the entries that are legal on their own.
         issues: Remarks, in the order of the string.
         accepted: False when this torch raises on the string, so that the program would not start with it.
+        raises: Part of torch's own message then, so that a user can match the two.
     """
 
     conf: AllocConf
     issues: tuple[ConfIssue, ...]
     accepted: bool = True
+    raises: str = ""
