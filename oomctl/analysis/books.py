@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +140,7 @@ def books(
     )
 
 
-def _same(heap: Heap, request: Request | None) -> NDArray[np.bool_]:
+def _same(heap: Heap, request: Request | None) -> Any:
     """bool[holes]: of the request's stream and size class."""
     segment = heap.hole_segment
     if request is None or request.size is None:

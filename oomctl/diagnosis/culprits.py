@@ -26,8 +26,7 @@ class Ranking:
     """Culprits, largest first, and what the list leaves out.
 
     Attributes:
-        culprits: At most `MOST`. A row whose `accumulation_point` is True and whose role ends in nothing else repeats
-            bytes of the others: it is a caller of them.
+        culprits: At most `MOST`, and the accumulation point where it is a caller of them.
         rest_bytes: Bytes of all other frames.
         rest_blocks: Blocks of all other frames.
         basis: What was ranked, in words.
@@ -157,6 +156,7 @@ def _rows(
                 role=role,
                 accumulation_point=frame == point,
                 stack=fold(stacks[stack], roots),
+                caller=caller,
             )
         )
     if requester is not None and incident.failed and role == "pinning" and all(_site(c) != requester for c in culprits):

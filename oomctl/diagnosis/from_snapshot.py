@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from oomctl.analysis.incident import Incident, incident
 from oomctl.analysis.moment import segment_size
 from oomctl.analysis.phases import PHASES, phase_of
 from oomctl.diagnosis.codes import code_for
-from oomctl.diagnosis.culprits import Ranking, rank
+from oomctl.diagnosis.culprits import Ranking, owners_label, rank
 from oomctl.diagnosis.registry import DETECTORS
 from oomctl.diagnosis.views import holes, segment_map, steps, timeline
 from oomctl.diagnosis.weigh import weigh
@@ -58,6 +59,8 @@ def _conclude(
     )
     verdict = _verdict(found)
     ranking = rank(found, verdict.cls, verdict.subtype)
+    if verdict.cls == "leak" and ranking.culprits:
+        verdict = replace(verdict, headline=f"{verdict.headline}, made by {owners_label(ranking.culprits[0])}")
     failing = found.failed and found.device.trace is not None
     stack = found.device.trace.stack[found.moment.event] if failing and found.device.trace is not None else -1
     frames = snapshot.stacks[int(stack)]

@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from oomctl.analysis.frames import label, user_frames
 from oomctl.analysis.incident import Incident
 from oomctl.analysis.phases import FORWARD, LOAD, phases
 from oomctl.diagnosis.base import Finding
@@ -40,17 +39,13 @@ class Leak:
         steps = growth.steps
         known = incident.grid.source != "none"
         unit = "step" if known else "sixteenth of the trace"
-        site = ""
         first = int(np.argmax(np.where(growth.growing, growth.grown, 0)))
-        if not incident.growth_by_size:
-            frames = user_frames(incident.snapshot.stacks[int(growth.groups[first])], incident.user_roots)
-            site = f", most of it from {label(frames[0])}" if frames else ""
         every = int(growth.every[first])
         rhythm = f"every {every} {unit}s" if every > 1 else f"per {unit}"
         amount = per_step * every if every > 1 else per_step
         headline = (
             f"{format_size(grown)} are held from earlier steps and grow by {format_size(amount)} {rhythm} over "
-            f"{steps:,} {unit}s{site}"
+            f"{steps:,} {unit}s"
         )
         evidence = [
             EvidenceItem(

@@ -191,6 +191,7 @@ class Culprit:
         stack: User frames first, library frames folded.
         source: The line's text where the file is at hand.
         category: parameters, gradients, optimizer_state, activations, ... or None.
+        caller: True on a row that calls others of the list: its bytes are theirs and count in no sum.
     """
 
     rank: int
@@ -205,6 +206,7 @@ class Culprit:
     stack: tuple[StackLine, ...] = ()
     source: str | None = None
     category: str | None = None
+    caller: bool = False
 
 
 @dataclass(frozen=True, slots=True)
