@@ -24,6 +24,21 @@ Version = tuple[int, int]
 """torch's (major, minor)."""
 
 
+def parse_version(text: str) -> Version:
+    """(major, minor) of a printed version such as "2.9", "v2.9.1" or "2.13.0+cpu".
+
+    Args:
+        text: The version.
+
+    Raises:
+        ValueError: It is none.
+    """
+    parts = text.strip().removeprefix("v").split("+")[0].split(".")
+    if len(parts) < 2 or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts[:2]):
+        raise ValueError(f"not a version: {text!r}")
+    return int(parts[0]), int(parts[1])
+
+
 @dataclass(frozen=True, slots=True)
 class VersionRange:
     """Versions of torch that agree with the evidence, both ends inclusive; None means open."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from oomctl.model.alloc_conf.types import ConfIssue
 from oomctl.model.common import Version, VersionRange
 
 CUDA_NAME: Final = "PYTORCH_CUDA_ALLOC_CONF"
@@ -35,6 +36,35 @@ def env_names(torch: Version, backend: str = "cuda") -> tuple[str, ...]:
             return (HIP_NAME,)
         return (CUDA_NAME, HIP_NAME, GENERIC_NAME) if torch >= (2, 10) else (CUDA_NAME, HIP_NAME)
     return (CUDA_NAME, GENERIC_NAME) if torch >= (2, 10) else (CUDA_NAME,)
+
+
+def name_issue(name: str, torch: Version, backend: str = "cuda") -> ConfIssue | None:
+    """A remark when this version does not read its settings from that variable; None when it does.
+
+    Args:
+        name: Environment variable.
+        torch: (major, minor).
+        backend: cuda, hip, xpu or npu.
+    """
+    names = env_names(torch, backend)
+    if name in names:
+        return None
+    if not names:
+        text = f"this torch reads no allocator settings from the environment, {name} included"
+    elif name == GENERIC_NAME and torch == (2, 9):
+        text = (
+            f"the GPU allocator of torch 2.9 does not read {name}, although torch's own warning advises that name: "
+            f"these settings have no effect; use {names[0]}, which all versions read"
+        )
+    elif name == GENERIC_NAME:
+        text = f"{name} has no effect before torch 2.10; use {names[0]}"
+    elif name == HIP_NAME:
+        text = f"only ROCm builds of torch read {name}; use {names[0]}"
+    elif name == NPU_NAME:
+        text = f"only torch_npu reads {name}; use {names[0]}"
+    else:
+        text = f"this torch does not read {name}; use {names[0]}"
+    return ConfIssue("error", "", text)
 
 
 def env_name(torch: VersionRange, backend: str = "cuda") -> str:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from oomctl.model.alloc_conf.numbers import to_uint64
 from oomctl.model.alloc_conf.options import BY_KEY
-from oomctl.model.alloc_conf.types import MIB, AllocConf, ConfIssue
+from oomctl.model.alloc_conf.types import MIB, ROUNDUP_SLOTS, AllocConf, ConfIssue
 from oomctl.model.common import Version
 
 
@@ -154,20 +155,16 @@ def _roundup_list(s: Setting) -> Iterator[ConfIssue]:
         )
     if s.torch >= (2, 10) and rest == 0:
         yield ConfIssue("note", key, "a list that starts with '>' leaves requests below 2 MiB without rounding")
-    listed = sorted(
-        {int(size).bit_length() - 1 for size, _ in pairs if size.isascii() and size.isdigit() and int(size)}
-    )
-    top = min(listed[-1], 15) if listed else 0
-    gaps = [1 << i for i in range(listed[0] if listed else 0, top) if i not in listed]
-    first = int(pairs[0][0]).bit_length() - 1 if pairs and pairs[0][0].isdigit() else 0
-    gaps = [size for size in gaps if size.bit_length() - 1 > first]
+    # Slots of the listed sizes; the first one also fills those below it.
+    listed = [min(to_uint64(size).bit_length() - 1, ROUNDUP_SLOTS - 1) for size, _ in pairs if size != ">"]
+    top = max(listed, default=0)
+    gaps = [1 << slot for slot in range(listed[0] + 1 if listed else 0, top) if slot not in listed]
     if gaps:
         names = ", ".join(map(str, gaps[:4])) + (" ..." if len(gaps) > 4 else "")
         yield ConfIssue("note", key, f"sizes that are left out between listed ones are not rounded ({names} MiB)")
-    if rest is None and top < 15:
-        yield ConfIssue(
-            "note", key, f"sizes above the last listed one are not rounded; add '>:{pairs[-1][1]}' for them"
-        )
+    if rest is None and listed and top < ROUNDUP_SLOTS - 1:
+        text = f"sizes above the last listed one are not rounded; add '>:{pairs[-1][1]}' for them"
+        yield ConfIssue("note", key, text)
 
 
 def _roundup_cost(s: Setting) -> Iterator[ConfIssue]:
@@ -205,9 +202,7 @@ def _platform(s: Setting) -> Iterator[ConfIssue]:
     elif s.platform == "rocm":
         yield ConfIssue("note", key, "needs ROCm 7.0 or later; one report of corrupted data exists, so check results")
     elif s.platform == "wsl":
-        text = (
-            "on WSL2 the driver can no longer move this memory to the host when the card is full, so it may fail sooner"
-        )
+        text = "on WSL2 the driver no longer moves this memory to the host when the card is full; it may fail sooner"
         yield ConfIssue("note", key, text)
     elif s.platform == "jetson":
         text = "not verified on Jetson; look at is_expandable in a snapshot to see whether it took effect"
