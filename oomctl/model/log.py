@@ -185,6 +185,7 @@ class Sign:
         source: Index into `Evidence.inputs`.
         size: Bytes that the line names, for example the host allocation that failed.
         rank: Rank that printed it.
+        count: A number that the line names, for example the last step before a failure.
     """
 
     kind: str
@@ -193,6 +194,7 @@ class Sign:
     source: int = 0
     size: int | None = None
     rank: int | None = None
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
