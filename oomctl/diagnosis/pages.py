@@ -14,7 +14,8 @@ from oomctl.model.pages import Page
 from oomctl.units import format_size
 
 _CONFIDENCE: Final = (
-    "Confidence is high when the cause is decisive, clearly ahead of every other, and nothing that could overturn it is "
+    "Confidence is high when the cause is decisive, clearly ahead of every other, and nothing that could overturn it "
+    "is "
     "missing from the inputs; medium when one of these fails; low when the inputs can hardly carry a verdict. "
     "`oomctl explain confidence` says what the levels have meant on labelled cases."
 )
@@ -30,16 +31,20 @@ PAGES: Final[tuple[Page, ...]] = (
         None,
         "Nothing failed",
         "The trace holds no out-of-memory event that ended the program. Failures that were caught, and after which "
-        "allocations went on, are counted as recovered: libraries try and retry (cuDNN's algorithm search, batch finders).",
+        "allocations went on, are counted as recovered: libraries try and retry (cuDNN's algorithm search, batch "
+        "finders).",
         "The report is then about the peak of live memory.",
     ),
     _page(
         "fragmentation",
         None,
         "Enough memory was reserved but idle, in pieces or places that the request could not use",
-        "Decided by two questions. Would the request have fitted with perfect packing, that is, is it no larger than the "
-        f"limit less the live bytes? And is the idle memory a substantial part of the limit ({SUBSTANTIAL:.0%} or more)?",
-        "Idle memory larger than the request is not enough: the last request is often 2 MiB or 20 MiB, and nearly every "
+        "Decided by two questions. Would the request have fitted with perfect packing, that is, is it no larger than "
+        "the "
+        f"limit less the live bytes? And is the idle memory a substantial part of the limit ({SUBSTANTIAL:.0%} or "
+        f"more)?",
+        "Idle memory larger than the request is not enough: the last request is often 2 MiB or 20 MiB, and nearly "
+        "every "
         "full card has that much idle. A ratio of reserved to allocated memory alone proves nothing either.",
         "A setting is advised only when replaying the recorded requests under it serves the failing one.",
         _CONFIDENCE,
@@ -50,10 +55,12 @@ PAGES: Final[tuple[Page, ...]] = (
         "split_segments",
         "Idle memory lies between live blocks of the same segments",
         "A segment that holds one live block cannot be returned to the driver, and its free parts serve only requests "
-        "that fit into one of them. The culprits listed are the live blocks that hold such segments, each answering for "
+        "that fit into one of them. The culprits listed are the live blocks that hold such segments, each answering "
+        "for "
         "the idle bytes beside it.",
         "Expandable segments often cure it, because memory can be unmapped in 2 MiB or 20 MiB granules; not when every "
-        "granule still holds a live block. Allocating long-lived tensors first, or one buffer that is reused, cures it at "
+        "granule still holds a live block. Allocating long-lived tensors first, or one buffer that is reused, cures "
+        "it at "
         "the source.",
         see=("fragmentation", "expandable_segments", "max_split_size_mb", "preallocate"),
     ),
@@ -61,7 +68,8 @@ PAGES: Final[tuple[Page, ...]] = (
         "fragmentation",
         "granule_pinned",
         "Small live blocks hold whole granules of expandable segments",
-        "Expandable segments are on, and still the idle memory cannot be unmapped: each granule (2 MiB for small, 20 MiB "
+        "Expandable segments are on, and still the idle memory cannot be unmapped: each granule (2 MiB for small, 20 "
+        "MiB "
         "for large requests) holds at least one live block.",
         see=("fragmentation", "preallocate"),
     ),
@@ -77,7 +85,8 @@ PAGES: Final[tuple[Page, ...]] = (
         "fragmentation",
         "private_pools",
         "Idle memory lies in private pools",
-        "CUDA graph captures and MemPools keep pools of their own. What is idle in them serves nobody else, and goes back "
+        "CUDA graph captures and MemPools keep pools of their own. What is idle in them serves nobody else, and goes "
+        "back "
         "only when the graph is destroyed. From torch 2.4 on the message counts it as allocated.",
         see=("fragmentation", "shared-graph-pool"),
     ),
@@ -85,7 +94,8 @@ PAGES: Final[tuple[Page, ...]] = (
         "fragmentation",
         "rounding",
         "Blocks are much larger than what was asked for",
-        "The waste is inside live blocks: power-of-two rounding (roundup_power2_divisions) or rests too small to split. "
+        "The waste is inside live blocks: power-of-two rounding (roundup_power2_divisions) or rests too small to "
+        "split. "
         "It shows as active bytes well above requested bytes, while idle memory is small.",
         see=("fragmentation", "roundup_power2_divisions"),
     ),
@@ -95,9 +105,12 @@ PAGES: Final[tuple[Page, ...]] = (
         "Some blocks are kept step after step",
         "Live bytes are compared at the same phase of successive steps, stack by stack (by size where there are no "
         "stacks). Steps come from annotations (ProfilerStep, Optimizer.step), else from the period of the allocations.",
-        "A stack leaks when it holds more at step after step, in the later half of the recording as well as before, until "
-        f"the failure, and when its growth is at least {SMALLEST:.0%} of the live bytes and would have made room for the "
-        "request. Survivors of one step are no leak; state that is freed and made anew each step nets to zero; growth that "
+        "A stack leaks when it holds more at step after step, in the later half of the recording as well as before, "
+        "until "
+        f"the failure, and when its growth is at least {SMALLEST:.0%} of the live bytes and would have made room for "
+        f"the "
+        "request. Survivors of one step are no leak; state that is freed and made anew each step nets to zero; "
+        "growth that "
         "stops is a cache or a warm-up; weights being loaded are capacity.",
         _CONFIDENCE,
         see=("detach-losses", "outputs-off-device", "bounded-buffer", "transient_peak"),
@@ -116,7 +129,8 @@ PAGES: Final[tuple[Page, ...]] = (
         "transient_peak",
         "oversized_request",
         "One request is most of the limit, or more than all of it",
-        "A request larger than the card is nearly always a mistake in shapes: a broadcast, an index taken for a size, a "
+        "A request larger than the card is nearly always a mistake in shapes: a broadcast, an index taken for a "
+        "size, a "
         "sequence that was not cut.",
         see=("transient_peak", "shape-check"),
     ),
@@ -124,7 +138,8 @@ PAGES: Final[tuple[Page, ...]] = (
         "transient_peak",
         "step_growth",
         "This step needed more than the steps before it",
-        "A longer sequence, a larger batch, an evaluation, a checkpoint being saved: the report says how much the steps "
+        "A longer sequence, a larger batch, an evaluation, a checkpoint being saved: the report says how much the "
+        "steps "
         "before needed above their floor, and how much this one did.",
         see=("transient_peak", "outlier-batch"),
     ),
@@ -140,7 +155,8 @@ PAGES: Final[tuple[Page, ...]] = (
         Capacity().cls,
         None,
         "What stays fills the limit by itself",
-        "The floor is most of the limit, or the program was still loading or preallocating and had freed next to nothing. "
+        "The floor is most of the limit, or the program was still loading or preallocating and had freed next to "
+        "nothing. "
         "Blamed only where nothing is abnormal.",
         see=("fit-the-model", "smaller-cache", "load-on-host"),
     ),
@@ -149,8 +165,10 @@ PAGES: Final[tuple[Page, ...]] = (
         None,
         "Memory outside PyTorch's allocator is what the request lacked",
         "The card was full, and what others hold is larger than the request. That alone is no verdict: other processes "
-        "may always have been there. It is decisive when the program had been promised more (a memory fraction that was "
-        "not reached), ran earlier steps that needed as much, once had more reserved than it could get now, or wants only "
+        "may always have been there. It is decisive when the program had been promised more (a memory fraction that "
+        "was "
+        "not reached), ran earlier steps that needed as much, once had more reserved than it could get now, or wants "
+        "only "
         f"a small part of the card ({SMALL_PART:.0%}) of which most is taken. A program that grows by more than "
         f"{STEADY:.0%} of its live bytes is not steady.",
         _CONFIDENCE,
@@ -168,7 +186,8 @@ PAGES: Final[tuple[Page, ...]] = (
         "external",
         "non_pytorch",
         "This process holds memory outside PyTorch's allocator",
-        f"A CUDA context with its libraries stays below {format_size(CONTEXT)}. More is NCCL, cuBLAS workspaces, TensorRT, "
+        f"A CUDA context with its libraries stays below {format_size(CONTEXT)}. More is NCCL, cuBLAS workspaces, "
+        f"TensorRT, "
         "CuPy, RAPIDS, a second framework or a library of your own.",
         see=("external", "non-pytorch-memory"),
     ),
@@ -192,7 +211,8 @@ PAGES: Final[tuple[Page, ...]] = (
         "uncertain",
         None,
         "The inputs do not decide it",
-        "A single line of a nearly full card cannot tell a leak from a full card. Rather than guess, the report says what "
+        "A single line of a nearly full card cannot tell a leak from a full card. Rather than guess, the report says "
+        "what "
         "would decide: usually a snapshot with its trace, or the log beside the snapshot.",
         see=("record-a-snapshot",),
     ),
