@@ -29,9 +29,10 @@ _HOST: Final = re.compile(
 _COMMON: Final = frozenset(
     {"user", "users", "home", "work", "data", "root", "src", "torch", "python", "model", "train"}
 )
-_KEPT: Final = {"schema", "cls", "subtype", "code", "confidence", "role", "kind", "category", "slug", "sha256", "backend",
-                "format", "state", "pool", "certainty", "fingerprint", "source_kind", "limit_kind", "meaning",
-                "oomctl_version", "unit_style", "applicability"}  # fmt: skip
+_KEPT: Final = frozenset(
+    "cls subtype code confidence role kind category slug sha256 backend format state pool certainty fingerprint "
+    "limit_kind meaning oomctl_version unit_style applicability".split()
+)
 """Fields that hold slugs of oomctl's own."""
 _PARTS: Final = 3
 _T = TypeVar("_T")
@@ -50,11 +51,8 @@ def redact(report: Report, mode: str = "paths") -> Report:
     if mode not in MODES:
         raise ValueError(f"no redaction {mode!r}")
     users = _users(report)
-    known = (
-        re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(users, key=len, reverse=True))) + r")\b")
-        if users
-        else None
-    )
+    named = "|".join(re.escape(user) for user in sorted(users, key=len, reverse=True))
+    known = re.compile(rf"\b(?:{named})\b") if users else None
 
     def shorten(text: str) -> str:
         return shorten_text(text, known)

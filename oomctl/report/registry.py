@@ -8,10 +8,11 @@ from typing import Any
 from oomctl.errors import OomctlError
 from oomctl.model.report import Report
 from oomctl.report.base import Options, Renderer
+from oomctl.report.html import HtmlRenderer
 from oomctl.report.json import JsonRenderer
 from oomctl.report.terminal import TerminalRenderer
 
-RENDERERS: tuple[Renderer, ...] = (TerminalRenderer(), JsonRenderer())
+RENDERERS: tuple[Renderer, ...] = (TerminalRenderer(), JsonRenderer(), HtmlRenderer())
 """A format is one file and one entry here."""
 
 

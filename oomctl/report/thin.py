@@ -90,7 +90,8 @@ def _thin(report: Report, caps: Caps, said: dict[str, None]) -> Report:
         memory_summaries=_first(report.memory_summaries, max(caps.rows // 20, 2), "memory_summary tables", said),
         others=tuple(_thin(other, caps, said) for other in report.others),
     )
-    return _shorten(shorter, caps.text, said)
+    cut: Report = _shorten(shorter, caps.text, said)
+    return cut
 
 
 def _first(rows: tuple[Any, ...], most: int, what: str, said: dict[str, None]) -> tuple[Any, ...]:
@@ -153,7 +154,8 @@ def _segments(found: SegmentMap | None, caps: Caps, said: dict[str, None]) -> Se
     dropped = found.dropped + len(rest)
     if dropped:
         said[
-            f"The segment map draws {len(kept):,} of {len(kept) + dropped:,} segments, those with most idle memory first."
+            f"The segment map draws {len(kept):,} of {len(kept) + dropped:,} segments, "
+            "those with most idle memory first."
         ] = None
     return SegmentMap(tuple(kept), dropped, found.dropped_bytes + sum(segment.size for segment in rest))
 

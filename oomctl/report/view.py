@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from oomctl.model.log import Series
-from oomctl.model.report import Culprit, Device, Holes, Remedy, Report, Steps, WhatIf
+from oomctl.model.report import Culprit, Device, HoleBucket, Holes, Remedy, Report, Steps, WhatIf
 from oomctl.report.books import Books, build_books
 from oomctl.report.tables import TableView, build_tables
 from oomctl.report.texts import base, clean, clean_block, count, percent, place, plural, ratio, sentence, size
@@ -424,9 +424,15 @@ def _holes(holes: Holes | None) -> HolesView | None:
         )
     rows = tuple(
         HoleRow(f"{_edge(b.low)} – {_edge(b.high)}", count(b.count), format_size(b.bytes), ratio(b.bytes, most), b.fits)
-        for b in holes.buckets
+        for b in _filled(holes.buckets)
     )
     return HolesView(size(holes.need), format_size(holes.largest), verdict, rows, count(holes.count), size(holes.bytes))
+
+
+def _filled(buckets: tuple[HoleBucket, ...]) -> tuple[HoleBucket, ...]:
+    """Buckets from the first to the last that is not empty."""
+    filled = [i for i, bucket in enumerate(buckets) if bucket.count]
+    return buckets[filled[0] : filled[-1] + 1] if filled else ()
 
 
 def _edge(value: int) -> str:

@@ -1,0 +1,294 @@
+"""The report as one HTML file: offline, readable without a script, small enough to attach to a ticket."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from oomctl import _resources
+from oomctl.model.report import Report
+from oomctl.report import charts
+from oomctl.report.base import Options
+from oomctl.report.json import compact
+from oomctl.report.redact import DESCRIPTIONS, redact
+from oomctl.report.texts import clean, ratio
+from oomctl.report.thin import FULL, evenly, keep, thin
+from oomctl.report.view import View, build_view
+from oomctl.units import format_size
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+LIMIT: Final = 290_000
+"""Bytes that a page keeps to."""
+SECTIONS: Final = (
+    ("books", "Books"),
+    ("timeline", "Timeline"),
+    ("steps", "Steps"),
+    ("segments", "Segments"),
+    ("culprits", "Culprits"),
+    ("whatif", "Settings"),
+    ("remedy", "What to do"),
+    ("limits", "Not told"),
+    ("series", "Series"),
+    ("table1", "Tables"),
+)
+_MAP_LABELS: Final = {
+    "live": ("o0", "live, by others"),
+    "pending": ("pending", "freed, waiting for another stream"),
+    "idle": ("idle_split", "idle"),
+    "idle_other_stream": ("idle_other_streams", "idle, of another stream"),
+    "idle_private_pool": ("idle_private_pools", "idle, in a private pool"),
+    "mixed": ("o0", "several blocks"),
+}
+_TABLE_ROWS: Final = 40
+
+
+class HtmlRenderer:
+    """One offline page."""
+
+    name = "html"
+    suffixes: tuple[str, ...] = (".html", ".htm")
+    redacts = "paths"
+
+    def render(self, report: Report, options: Options) -> str:
+        """See `render_html`."""
+        return render_html(report, options.redact or self.redacts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """What the template shows of one device."""
+
+    index: int
+    id: str
+    prefix: str
+    view: View
+    headline: str
+    figures: tuple[tuple[str, str], ...]
+    timeline: charts.Plot | None
+    failures: tuple[charts.MarkLine, ...]
+    has_clock: bool
+    points: tuple[tuple[str, ...], ...]
+    steps: charts.Plot | None
+    step_rows: tuple[Any, ...]
+    map: charts.MapPicture | None
+    map_legend: tuple[tuple[str, str], ...]
+    map_dropped: str
+    scale_bars: tuple[tuple[str, str, float, str], ...]
+    owners: tuple[str, ...]
+    icicle: tuple[charts.Icicle, ...]
+    icicle_depth: int
+    curves: charts.Plot | None
+    no_setting: str
+    series: tuple[tuple[Any, Any, Any], ...]
+
+
+def render_html(report: Report, mode: str = "paths", limit: int = LIMIT) -> str:
+    """One page of at most `limit` bytes; the more a report holds, the more its points are thinned.
+
+    Args:
+        report: What was concluded.
+        mode: Redaction, "paths", "all" or "none".
+        limit: Bytes.
+    """
+    report = redact(report, mode)
+    environment = _environment()
+    caps = FULL
+    for _ in range(8):
+        thinned, said = thin(report, caps)
+        page = _page(environment, thinned, said, mode)
+        if len(page.encode("utf-8")) <= limit:
+            break
+        caps = caps.harder()
+    return page
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    def load(name: str) -> str:
+        return _read(name)
+
+    environment = Environment(
+        loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals.update(wide=charts.WIDE, high=charts.HIGH)
+    return environment
+
+
+def _read(name: str) -> str:
+    return _resources.templates().joinpath(name).read_text(encoding="utf-8")
+
+
+def _page(environment: Environment, report: Report, thinned: tuple[str, ...], mode: str) -> str:
+    from markupsafe import Markup
+
+    style, script = _read("report.css"), _read("report.js")
+    devices = [_device(one, index) for index, one in enumerate((report, *report.others))]
+    view = devices[0].view
+    # Nothing in the JSON may end the script element or start markup.
+    data = compact(report).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return environment.get_template("report.html.j2").render(
+        devices=devices,
+        sections=[section for section in SECTIONS if _has(devices[0], section[0])],
+        style=Markup(style),
+        script=Markup(script),
+        data=Markup(data),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        version=clean(report.oomctl_version),
+        page_title=f"{view.code} {view.cls.replace('_', ' ')}, {view.device} - oomctl",
+        redaction=DESCRIPTIONS[mode],
+        thinned=thinned,
+    )
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _has(device: _Device, section: str) -> bool:
+    view = device.view
+    present = {
+        "books": view.books,
+        "timeline": device.timeline,
+        "steps": device.steps,
+        "segments": device.map or view.holes,
+        "culprits": view.culprits,
+        "whatif": view.whatif,
+        "remedy": view.remedies,
+        "limits": view.limits,
+        "series": device.series,
+        "table1": view.tables,
+    }
+    return bool(present[section])
+
+
+def _device(report: Report, index: int) -> _Device:
+    view = build_view(report, 24)
+    timeline = charts.timeline_plot(report.timeline)
+    picture = charts.map_picture(report)
+    cells = charts.icicle(report.culprits[:24], report.culprits_rest_bytes + sum(c.bytes for c in report.culprits[24:]))
+    whatif = view.whatif
+    steps = charts.steps_plot(report)
+    return _Device(
+        index=index,
+        id=f"d{index}",
+        prefix=f"d{index}-" if index else "",
+        view=view,
+        headline=_capital(view.headline),
+        figures=_figures(report),
+        timeline=timeline,
+        failures=_failures(timeline),
+        has_clock=report.timeline is not None and report.timeline.time_us is not None,
+        points=_points(report),
+        steps=steps,
+        step_rows=_step_rows(view) if steps is not None else (),
+        map=picture,
+        map_legend=_legend(report),
+        map_dropped=_dropped(report),
+        scale_bars=_scale_bars(report),
+        owners=tuple(charts.owner(c.rank) for c in report.culprits[:24]),
+        icicle=cells,
+        icicle_depth=max((cell.depth for cell in cells), default=0) + 1,
+        curves=charts.curves_plot(report),
+        no_setting=whatif.verdict if whatif is not None and whatif.verdict.startswith("No ") else "",
+        series=tuple(
+            (shown, charts.series_plot(series), [shown.points[i] for i in evenly(len(shown.points), _TABLE_ROWS)])
+            for shown, series in zip(view.series, report.series, strict=True)
+        )[:8],
+    )
+
+
+def _capital(text: str) -> str:
+    """A capital first letter, unless the first word is the name of something."""
+    word = text.split(" ", 1)[0]
+    return text[:1].upper() + text[1:] if word.isalpha() and " (" not in text[: len(word) + 2] else text
+
+
+def _figures(report: Report) -> tuple[tuple[str, str], ...]:
+    """The few numbers that stand out, at most five."""
+    budget, request = report.budget, report.request
+    figures = []
+    if request is not None:
+        need = request.size if request.size is not None else request.segment_size
+        figures.append(("Asked for", need))
+    if budget is not None:
+        live = budget.active if budget.active is not None else budget.allocated
+        figures += [
+            ("Short by", budget.shortage),
+            ("Live", live),
+            ("Reserved", budget.reserved),
+            ("Idle inside", budget.reserved - live if budget.reserved is not None and live is not None else None),
+            ("Free on the card", budget.free),
+        ]
+    return tuple((name, format_size(value)) for name, value in figures if value is not None)[:5]
+
+
+def _failures(plot: charts.Plot | None) -> tuple[charts.MarkLine, ...]:
+    """One entry of the legend for each kind of failure."""
+    found: dict[str, list[charts.MarkLine]] = {}
+    for mark in plot.marks if plot is not None else ():
+        found.setdefault(mark.kind, []).append(mark)
+    texts = {"fatal": "the failure", "recovered": "recovered failures", "step": "steps"}
+    return tuple(
+        charts.MarkLine(0.0, f"{texts.get(kind, kind)}: {marks[0].label}" if len(marks) == 1 and kind != "step"
+                        else f"{len(marks):,} {texts.get(kind, kind)}", kind)
+        for kind, marks in found.items()
+    )  # fmt: skip
+
+
+def _points(report: Report) -> tuple[tuple[str, ...], ...]:
+    line = report.timeline
+    if line is None:
+        return ()
+    rows = []
+    for i in keep(line.active, _TABLE_ROWS):
+        row = [f"{line.event[i]:,}"]
+        if line.time_us is not None:
+            row.append(f"{(line.time_us[i] - line.time_us[0]) / 1e6:,.3f}")
+        rows.append((*row, format_size(line.active[i]), format_size(line.reserved[i])))
+    return tuple(rows)
+
+
+def _step_rows(view: View) -> tuple[Any, ...]:
+    rows = view.steps.rows if view.steps is not None else ()
+    return tuple(rows[i] for i in evenly(len(rows), 2 * _TABLE_ROWS))
+
+
+def _legend(report: Report) -> tuple[tuple[str, str], ...]:
+    """States and owners that the segment map really shows."""
+    if report.segment_map is None:
+        return ()
+    states: dict[str, int] = {}
+    owners: dict[int, str] = {}
+    for segment in report.segment_map.segments:
+        for piece in segment.pieces:
+            if piece.state in ("live", "mixed") and piece.owner > 0:
+                owners.setdefault(min(piece.owner, charts.COLOURS), piece.label)
+            else:
+                states[piece.state] = states.get(piece.state, 0) + piece.size
+    named = {c.rank: f"{clean(c.function)} ({clean(c.file.rsplit('/', 1)[-1])}:{c.line})" for c in report.culprits}
+    shown = [(charts.owner(rank), "live, " + (named.get(rank) or clean(owners[rank], 120))) for rank in sorted(owners)]
+    return (*shown, *(_MAP_LABELS[state] for state in charts.STATES if state in states))
+
+
+def _dropped(report: Report) -> str:
+    found = report.segment_map
+    if found is None or not found.dropped:
+        return ""
+    return f"Not drawn: {found.dropped:,} segments of {format_size(found.dropped_bytes)} together."
+
+
+def _scale_bars(report: Report) -> tuple[tuple[str, str, float, str], ...]:
+    """The request beside the largest hole and all holes, to one scale."""
+    holes = report.holes
+    if holes is None or not holes.need:
+        return ()
+    most = max(holes.need, holes.largest, holes.bytes)
+    rows = (("The request needs", holes.need, "request"), ("Largest hole", holes.largest, "idle_split"),
+            (f"All {holes.count:,} holes", holes.bytes, "idle_split"))  # fmt: skip
+    return tuple((label, format_size(size), ratio(size, most), key) for label, size, key in rows)
