@@ -34,11 +34,11 @@ def phase_of(frames: Sequence[Frame]) -> int:
             return BACKWARD
         if "/torch/optim/" in filename or (name == "step" and "optim" in filename):
             return OPTIMIZER
-        if name in ("_call_impl", "_wrapped_call_impl", "forward"):
+        if name in ("_call_impl", "_wrapped_call_impl", "forward") or filename.endswith("torch/nn/functional.py"):
             forward = True
         elif _LOAD.match(name):
             load = True
-        elif "::Engine::" in name or name.startswith("torch::autograd::"):
+        elif "autograd::Engine::" in name or "PythonEngine::" in name:
             return BACKWARD
     if forward:
         return FORWARD

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from oomctl import __version__
+from oomctl.analysis.categories import category_rows
 from oomctl.analysis.frames import basename, label, user_frames
 from oomctl.analysis.incident import Incident, incident
 from oomctl.analysis.moment import segment_size
@@ -81,6 +82,7 @@ def _conclude(
         culprits_rest_bytes=ranking.rest_bytes,
         culprits_rest_blocks=ranking.rest_blocks,
         culprits_basis=ranking.basis,
+        categories=category_rows(found),
         limits=(*evidence.skipped, *snapshot.skipped, *_limits(found, message)),
         timeline=timeline(found, ranking),
         steps=steps(found),
