@@ -1,1 +1,29 @@
-"""A simulated CUDACachingAllocator: policy, heap, expandable segments, replay, what-if."""
+"""A simulated CUDACachingAllocator: the rules, the heap, and a trace's requests replayed through it.
+
+Read in this order: `policy` (settings into rules), `blocks`, `heap` and `expandable` (the allocator), `address` (the
+driver), `requests`, `growth` and `start` (what a trace tells), `replay`, `selftest` (identity), `whatif`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oomctl.allocator.selftest import identity
+    from oomctl.allocator.whatif import replay_one, what_if
+
+__all__ = ["identity", "replay_one", "what_if"]
+
+_LAZY = {
+    "identity": "oomctl.allocator.selftest",
+    "replay_one": "oomctl.allocator.whatif",
+    "what_if": "oomctl.allocator.whatif",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

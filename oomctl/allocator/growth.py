@@ -1,0 +1,235 @@
+"""What the recorded driver calls tell: when the allocator needed memory, when it was refused, when caches were emptied.
+
+A run of segment_free events followed by a segment_alloc looks the same whether the program called `empty_cache` or
+the allocator flushed its caches to serve a request. The first is a request to replay, the second is the allocator's
+own answer to a limit. The stacks tell them apart; where there are none, what follows and how much was reserved do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomctl.allocator.address import DriverCall
+from oomctl.allocator.policy import Policy
+from oomctl.allocator.requests import Op, Requests
+from oomctl.model.snapshot import DEFAULT_POOL, Action, PoolId, Trace
+from oomctl.model.stacks import NO_STACK, StackTable
+
+_FREES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
+
+
+class Attempt(NamedTuple):
+    """A recorded request that came down to the driver.
+
+    Attributes:
+        event: Trace index of the alloc or oom.
+        need: Bytes of the segment that it would take.
+        before: Bytes reserved when it first asked.
+        after: Bytes reserved when the driver was asked for the last time.
+        mapped: Bytes that the driver gave; 0 for an oom.
+        refused: Whether the first answer was no, which shows in what was freed for it.
+        served: Whether the last answer was yes.
+    """
+
+    event: int
+    need: int
+    before: int
+    after: int
+    mapped: int
+    refused: bool
+    served: bool
+
+
+class Emptied(NamedTuple):
+    """The program emptied the caches.
+
+    Attributes:
+        event: Trace index of the first segment that went.
+        pool_id: The private pool that alone was emptied, or None for all caches.
+    """
+
+    event: int
+    pool_id: PoolId | None
+
+
+class Growth(NamedTuple):
+    """The recorded driver calls, understood.
+
+    Attributes:
+        attempts: In order of time.
+        emptied: In order of time.
+        peak: Bytes; highest recorded reserved memory.
+    """
+
+    attempts: tuple[Attempt, ...]
+    emptied: tuple[Emptied, ...]
+    peak: int
+
+
+class _Reader:
+    """State of one pass over the driver calls."""
+
+    def __init__(
+        self, requests: Requests, trace: Trace, pools: Sequence[PoolId], stacks: StackTable, policy: Policy
+    ) -> None:
+        self.requests, self.trace, self.pools, self.policy = requests, trace, pools, policy
+        asking = (requests.op == Op.ALLOC) | (requests.op == Op.OOM)
+        self.rows = np.flatnonzero(asking)
+        self.askers = requests.event[self.rows]
+        self.emptying = _emptying_stacks(stacks)
+        signs = [-c.size if c.action in _FREES else c.size for c in requests.calls]
+        self.levels = [requests.start.reserved, *(requests.start.reserved + np.cumsum(signs or [0])).tolist()]
+        self.peak = max(self.levels)
+        self.attempts: list[Attempt] = []
+        self.emptied: list[Emptied] = []
+
+    def read(self) -> Growth:
+        calls = self.requests.calls
+        owner = np.searchsorted(self.askers, [c.event for c in calls]).tolist()
+        start = 0
+        level_at_oom = {}
+        for asker, group in groupby(owner):
+            stop = start + sum(1 for _ in group)
+            self._read_group(asker, start, stop)
+            start = stop
+        for row in np.flatnonzero(self.requests.op == Op.OOM).tolist():
+            event = int(self.requests.event[row])
+            i = int(np.searchsorted([c.event for c in calls], event)) if calls else 0
+            level_at_oom[event] = self.levels[i]
+        seen = {a.event for a in self.attempts}
+        for event, level in level_at_oom.items():
+            if event not in seen:
+                self.attempts.append(Attempt(event, self._need(event), level, level, 0, refused=True, served=False))
+        self.attempts.sort()
+        return Growth(tuple(self.attempts), tuple(self.emptied), self.peak)
+
+    def _need(self, event: int) -> int:
+        """Bytes of the segment that the alloc or oom at this event would take."""
+        row = int(self.rows[np.searchsorted(self.askers, event)])
+        size = int(self.requests.size[row])
+        return self.policy.segment_size(size if self.requests.op[row] == Op.OOM else self.policy.round_one(size))
+
+    def _read_group(self, asker: int, start: int, stop: int) -> None:
+        """Reads the calls [start, stop) between one request and the next, which is number `asker`."""
+        calls = self.requests.calls[start:stop]
+        event = int(self.askers[asker]) if asker < len(self.askers) else None
+        own_from = None
+        i = 0
+        while i < len(calls):
+            if calls[i].action not in _FREES:
+                i += 1
+                continue
+            end = i + 1
+            while end < len(calls) and self._continues(calls[end - 1], calls[end]):
+                end += 1
+            if self._by_program(calls, i, end, event, start):
+                self.emptied.append(Emptied(calls[i].event, self._only_pool(calls[i:end])))
+            elif own_from is None:
+                own_from = start + i
+            i = end
+        if event is None:
+            return
+        growth = [start + k for k, call in enumerate(calls) if call.action not in _FREES]
+        served = self.requests.op[self.rows[asker]] == Op.ALLOC
+        if served and not growth:
+            return
+        after = self.levels[growth[0] if growth else stop]
+        before = after if own_from is None else self.levels[own_from]
+        mapped = sum(self.requests.calls[k].size for k in growth)
+        refused = own_from is not None or not served
+        self.attempts.append(Attempt(event, self._need(event), before, after, mapped, refused, bool(served)))
+
+    def _continues(self, left: DriverCall, right: DriverCall) -> bool:
+        stack = self.trace.stack
+        return right.action in _FREES and right.event == left.event + 1 and stack[right.event] == stack[left.event]
+
+    def _by_program(self, calls: Sequence[DriverCall], i: int, end: int, event: int | None, start: int) -> bool:
+        """Whether the frees [i, end) are an empty_cache by the program rather than the allocator's own."""
+        stack = int(self.trace.stack[calls[i].event])
+        if stack in self.emptying or event is None:
+            return True
+        # The allocator frees for a request at once; anything in between shows that it was not for this one.
+        if event - calls[end - 1].event - 1 != len(calls) - end:
+            return True
+        row = int(self.rows[np.searchsorted(self.askers, event)])
+        failed = self.requests.op[row] == Op.OOM
+        if not failed and all(call.action in _FREES for call in calls[end:]):
+            return True
+        if stack != NO_STACK and stack == int(self.trace.stack[event]):
+            return False
+        pool_id = self.requests.groups[int(self.requests.group[row])][0]
+        if pool_id != DEFAULT_POOL and (pool_id[0] != 0 or not self.policy.reclaims_in_mempool):
+            return True
+        if failed or self.policy.gc_threshold:
+            return False
+        # More was reserved at another time, so no limit can have refused this.
+        return bool(self.levels[start + i] + self._need(event) <= self.peak)
+
+    def _only_pool(self, calls: Sequence[DriverCall]) -> PoolId | None:
+        """The private pool that all of these belong to, where events name pools."""
+        if self.trace.pool is None:
+            return None
+        found = {int(self.trace.pool[call.event]) for call in calls}
+        code = found.pop()
+        return self.pools[code] if not found and code > 0 else None
+
+
+def read_growth(
+    requests: Requests, trace: Trace, pools: Sequence[PoolId], stacks: StackTable, policy: Policy
+) -> Growth:
+    """Reads the recorded driver calls.
+
+    Args:
+        requests: As read from the trace.
+        trace: The trace, for its stacks.
+        pools: Pool ids of the device.
+        stacks: Table of the snapshot.
+        policy: Rules of the recorded setting.
+    """
+    return _Reader(requests, trace, pools, stacks, policy).read()
+
+
+def with_empties(requests: Requests, emptied: Sequence[Emptied]) -> Requests:
+    """The requests with the program's empty_cache calls among them."""
+    if not emptied:
+        return requests
+    events = np.array([e.event for e in emptied], np.int64)
+    ops = np.array([Op.EMPTY_CACHE if e.pool_id is None else Op.RELEASE_POOL for e in emptied], np.uint8)
+    groups = list(requests.groups)
+    codes = []
+    for e in emptied:
+        key = (e.pool_id or DEFAULT_POOL, 0)
+        if e.pool_id is not None and key not in groups:
+            groups.append(key)
+        codes.append(groups.index(key) if e.pool_id is not None else -1)
+    at = np.searchsorted(requests.event, events)
+
+    def insert(column: NDArray[Any], values: Any) -> NDArray[Any]:
+        inserted: NDArray[Any] = np.insert(column, at, values)
+        return inserted
+
+    return replace(
+        requests,
+        op=insert(requests.op, ops),
+        block=insert(requests.block, -1),
+        size=insert(requests.size, 0),
+        group=insert(requests.group, np.array(codes, np.int32)),
+        address=insert(requests.address, 0),
+        event=insert(requests.event, events),
+        groups=tuple(groups),
+    )
+
+
+def _emptying_stacks(stacks: StackTable) -> frozenset[int]:
+    """Stacks that come from an empty_cache call, in Python or C++ spelling."""
+    frames = [i for i, f in enumerate(stacks.frames) if f.name == "empty_cache" or "emptyCache" in f.name]
+    if not frames:
+        return frozenset()
+    hits = np.flatnonzero(np.isin(stacks.frame_ids, frames))
+    return frozenset((np.searchsorted(stacks.offsets, hits, "right") - 1).tolist())

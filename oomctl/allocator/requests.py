@@ -1,0 +1,290 @@
+"""What the program asked of the allocator, taken out of a trace: the only input that a replay under other rules has.
+
+Blocks are identified by their recorded address *at that time* (`Op.block` numbers lives, not addresses), so a replay
+may place them anywhere. Segment events are the allocator's own doing and are no requests; they are kept apart as
+`Requests.calls`. Only `empty_cache` calls by the program, which show as segment events, become requests again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomctl.allocator.address import DriverCall
+from oomctl.allocator.start import OldBlock, Start, start_state
+from oomctl.model.snapshot import DEFAULT_POOL, Action, DeviceSnapshot, PoolId, Trace
+
+_SEGMENT_ACTIONS = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
+
+
+class Op(IntEnum):
+    """Kinds of requests."""
+
+    ALLOC = 0
+    FREE = 1
+    FREE_REQUESTED = 2
+    """Freed by the program while another stream may still use it."""
+    FREE_COMPLETED = 3
+    """The other stream is done."""
+    OOM = 4
+    """An allocation that failed in the recording; `size` is its rounded size."""
+    EMPTY_CACHE = 5
+    RELEASE_POOL = 6
+    """A private pool is no longer in use and gives its idle memory back; `group` says which."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """The requests of one device in order of time, one row each.
+
+    Attributes:
+        op: uint8[n], values of `Op`.
+        block: int64[n], which life of which block; -1 where none.
+        size: int64[n], bytes: the original request; the rounded one for `Op.OOM`; 0 where none.
+        group: int32[n], index into `groups`; -1 where it does not matter.
+        address: uint64[n], recorded address of an alloc, else 0.
+        event: int64[n], trace index.
+        groups: Distinct (pool id, stream) pairs.
+        start: Segments and blocks that existed before the first event.
+        calls: Recorded segment events.
+        events: Events in the trace.
+        problems: What in the trace a replay cannot follow, in plain words.
+    """
+
+    op: NDArray[np.uint8]
+    block: NDArray[np.int64]
+    size: NDArray[np.int64]
+    group: NDArray[np.int32]
+    address: NDArray[np.uint64]
+    event: NDArray[np.int64]
+    groups: tuple[tuple[PoolId, int], ...]
+    start: Start
+    calls: tuple[DriverCall, ...]
+    events: int
+    problems: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the trace starts with an empty allocator."""
+        return not self.start.segments
+
+
+@dataclass
+class _Rows:
+    """Columns under construction; `rank` orders requests of the same event."""
+
+    parts: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
+
+    def add(self, op: Op, event: NDArray[np.int64], block: Any, size: Any, group: Any, address: Any, rank: int) -> None:
+        n = len(event)
+        self.parts.append(
+            (
+                np.full(n, op, np.uint8),
+                np.broadcast_to(np.asarray(block, np.int64), n),
+                np.broadcast_to(np.asarray(size, np.int64), n),
+                np.broadcast_to(np.asarray(group, np.int32), n),
+                np.broadcast_to(np.asarray(address, np.uint64), n),
+                event,
+                np.full(n, rank, np.int8),
+            )
+        )
+
+    def sorted(self) -> tuple[NDArray[Any], ...]:
+        op, block, size, group, address, event, rank = (np.concatenate(c) for c in zip(*self.parts, strict=True))
+        order = np.lexsort((rank, event))
+        return tuple(np.ascontiguousarray(c[order]) for c in (op, block, size, group, address, event))
+
+
+def read_calls(trace: Trace) -> tuple[DriverCall, ...]:
+    """The recorded segment events in order of time."""
+    rows = np.flatnonzero(np.isin(trace.action, _SEGMENT_ACTIONS))
+    columns = (trace.action[rows], trace.address[rows], trace.size[rows], rows)
+    return tuple(DriverCall(*row) for row in zip(*(c.tolist() for c in columns), strict=True))
+
+
+def read_requests(device: DeviceSnapshot) -> Requests:
+    """Requests of one device; `empty_cache` calls are added by `with_empties`.
+
+    Args:
+        device: Must have a trace.
+    """
+    trace = device.trace
+    assert trace is not None
+    calls = read_calls(trace)
+    pools = _pool_of_events(device, trace, calls)
+    # (pool, stream) pairs as one code each; stream handles are arbitrary 64-bit values.
+    streams, stream_code = np.unique(trace.stream, return_inverse=True)
+    pairs, group = np.unique(pools.astype(np.int64) * len(streams) + stream_code.reshape(-1), return_inverse=True)
+    groups = tuple((device.pools[p // len(streams)], int(streams[p % len(streams)])) for p in pairs.tolist())
+    group = group.reshape(-1).astype(np.int32)
+
+    rows = _Rows()
+    lives = _Lives(trace.action, trace.address)
+    allocs = lives.alloc[lives.has_alloc]
+    rows.add(
+        Op.ALLOC,
+        allocs,
+        np.flatnonzero(lives.has_alloc),
+        trace.size[allocs],
+        group[allocs],
+        trace.address[allocs],
+        rank=1,
+    )
+    _add_frees(rows, lives)
+    ooms = np.flatnonzero(trace.action == Action.OOM)
+    rows.add(Op.OOM, ooms, -1, trace.size[ooms], _oom_groups(trace, groups, group, ooms), 0, rank=1)
+    op, block, size, group_column, address_column, event = rows.sorted()
+
+    old = [
+        OldBlock(
+            life, int(trace.address[e]), int(trace.size[e]), pending=bool(trace.action[e] == Action.FREE_COMPLETED)
+        )
+        for life, e in zip(
+            np.flatnonzero(~lives.has_alloc).tolist(), lives.first[~lives.has_alloc].tolist(), strict=True
+        )
+    ]
+    if not np.any(trace.action == Action.FREE_REQUESTED):
+        old = [OldBlock(b.key, b.address, b.request) for b in old]
+    start = start_state(
+        device,
+        calls,
+        old,
+        untouched_from=len(lives.has_alloc),
+        touched=trace.address[trace.action <= Action.FREE_COMPLETED],
+    )
+    return Requests(
+        op, block, size, group_column, address_column, event, groups, start, calls, len(trace), _problems(trace, lives)
+    )
+
+
+class _Lives:
+    """Events of blocks paired into lives: one from each alloc (or from the first sight of an address) to its free.
+
+    Attributes:
+        has_alloc: bool[lives]; False for blocks from before the trace.
+        first: int64[lives], trace index of the life's first event.
+        alloc: int64[lives], trace index of its alloc (equal to `first`).
+        requested: int64[lives], trace index of its free_requested, -1 for none.
+        completed: int64[lives], trace index of its free_completed, -1 for none.
+        successor: int64[lives], trace index of the next alloc at the same address, -1 for none.
+    """
+
+    def __init__(self, action: NDArray[np.uint8], address: NDArray[np.uint64]) -> None:
+        rows = np.flatnonzero(action <= Action.FREE_COMPLETED)
+        order = rows[np.argsort(address[rows], kind="stable")]
+        kinds, where = action[order], address[order]
+        new_address = np.ones(len(order), bool)
+        new_address[1:] = where[1:] != where[:-1]
+        starts = np.flatnonzero(new_address | (kinds == Action.ALLOC))
+        life = np.cumsum(new_address | (kinds == Action.ALLOC)) - 1
+        self.has_alloc: NDArray[np.bool_] = kinds[starts] == Action.ALLOC
+        self.first = self.alloc = order[starts]
+        self.requested = self._earliest(order, life, kinds == Action.FREE_REQUESTED, len(starts))
+        self.completed = self._earliest(order, life, kinds == Action.FREE_COMPLETED, len(starts))
+        self.successor = np.full(len(starts), -1, np.int64)
+        same = ~new_address[starts[1:]]
+        self.successor[:-1][same] = order[starts[1:]][same]
+
+    @staticmethod
+    def _earliest(
+        order: NDArray[np.int64], life: NDArray[np.int64], mask: NDArray[np.bool_], n: int
+    ) -> NDArray[np.int64]:
+        found = np.full(n, -1, np.int64)
+        # Written back to front, so that the earliest event of a life stays.
+        found[life[mask][::-1]] = order[mask][::-1]
+        return found
+
+
+def _add_frees(rows: _Rows, lives: _Lives) -> None:
+    """Frees as one request where both events are adjacent, else as two; lost ones where the address is used again."""
+    requested, completed = lives.requested, lives.completed
+    # A trace recorded without one kind of free event (skip_actions) still tells when blocks were freed.
+    if not np.any(completed >= 0):
+        completed = requested
+    has_request, has_completion = requested >= 0, completed >= 0
+    early = has_request & has_completion & (completed < requested)
+    at_once = has_request & has_completion & (completed - requested <= 1)
+    ends_only = ~has_request & has_completion & (lives.has_alloc | (not np.any(requested >= 0)))
+    single = at_once | early | ends_only
+    where = np.where(has_request & ~early, requested, completed)
+    life = np.arange(len(requested))
+    rows.add(Op.FREE, where[single], life[single], 0, -1, 0, rank=1)
+    deferred = has_request & ~single
+    rows.add(Op.FREE_REQUESTED, requested[deferred], life[deferred], 0, -1, 0, rank=1)
+    later = has_completion & ~single
+    rows.add(Op.FREE_COMPLETED, completed[later], life[later], 0, -1, 0, rank=1)
+    reused = lives.successor >= 0
+    lost = reused & ~has_completion
+    rows.add(Op.FREE_COMPLETED, lives.successor[lost & has_request], life[lost & has_request], 0, -1, 0, rank=0)
+    rows.add(Op.FREE, lives.successor[lost & ~has_request], life[lost & ~has_request], 0, -1, 0, rank=0)
+
+
+def _pool_of_events(device: DeviceSnapshot, trace: Trace, calls: Iterable[DriverCall]) -> NDArray[np.int32]:
+    """Pool index of every event: recorded (torch 2.12+), else that of the final segment around its address.
+
+    A segment's pool holds from the segment's last segment_alloc on (for an expandable range: from the last unmap on);
+    what lies in no final segment is taken for the default pool.
+    """
+    n = len(trace)
+    pools = np.zeros(n, np.int32)
+    segments = device.segments
+    if len(device.pools) > 1 and len(segments):
+        born = {call.address: call.event for call in calls if call.action == Action.SEGMENT_ALLOC}
+        born_at = np.array([born.get(a, -1) for a in segments.address.tolist()], np.int64)
+        # A private pool in use is never unmapped: what was unmapped here belonged to another pool before.
+        private = np.flatnonzero(segments.is_expandable & (segments.pool > 0))
+        starts = segments.address[private].astype(np.float64)
+        ends = starts + segments.size[private]
+        for call in calls if len(private) else ():
+            if call.action == Action.SEGMENT_UNMAP:
+                overlapping = (starts < float(call.address + call.size)) & (ends > float(call.address))
+                born_at[private[overlapping]] = call.event
+        i = np.maximum(np.searchsorted(segments.address, trace.address, "right") - 1, 0)
+        inside = (trace.address >= segments.address[i]) & (
+            trace.address - segments.address[i] < segments.size[i].astype(np.uint64)
+        )
+        known = inside & (np.arange(n) >= born_at[i])
+        pools = np.where(known, segments.pool[i], 0).astype(np.int32)
+    if trace.pool is not None:
+        pools[trace.pool >= 0] = trace.pool[trace.pool >= 0]
+    return pools
+
+
+def _oom_groups(
+    trace: Trace, groups: tuple[tuple[PoolId, int], ...], group: NDArray[np.int32], ooms: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Groups of failed requests; they have no address, so a capture stream's last allocation tells the pool."""
+    found = group[ooms].copy()
+    unnamed = np.ones(len(ooms), bool) if trace.pool is None else trace.pool[ooms] < 0
+    for stream in np.unique(trace.stream[ooms[unnamed]]).tolist():
+        if stream == 0:
+            continue
+        allocs = np.flatnonzero((trace.action == Action.ALLOC) & (trace.stream == stream))
+        for i in np.flatnonzero(unnamed & (trace.stream[ooms] == stream)).tolist():
+            before = int(np.searchsorted(allocs, ooms[i])) - 1
+            if before >= 0 and groups[int(group[allocs[before]])][0] != DEFAULT_POOL:
+                found[i] = group[allocs[before]]
+    return found
+
+
+def _problems(trace: Trace, lives: _Lives) -> tuple[str, ...]:
+    problems = []
+    if not np.any(trace.action == Action.ALLOC):
+        problems.append("the trace has no alloc events")
+    elif not np.any(trace.action == Action.FREE_REQUESTED) and not np.any(trace.action == Action.FREE_COMPLETED):
+        problems.append("the trace has no free events")
+    lost = int(np.count_nonzero((lives.successor >= 0) & (lives.completed < 0)))
+    if lost and np.any(lives.completed >= 0):
+        problems.append(f"{lost:,} blocks were never freed although their address was used again")
+    unknown = int(np.count_nonzero(trace.action >= Action.WORKSPACE_SNAPSHOT))
+    if unknown:
+        problems.append(f"{unknown:,} events of a kind that the model does not know")
+    return tuple(problems)

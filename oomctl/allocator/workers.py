@@ -1,0 +1,53 @@
+"""Independent replays on several processes; without them, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from oomctl.progress import Progress
+
+_Case = TypeVar("_Case")
+_Result = TypeVar("_Result")
+_job: Callable[[Any], Any] | None = None
+
+
+def in_parallel(
+    job: Callable[[_Case], _Result], cases: Sequence[_Case], processes: int, progress: Progress
+) -> list[_Result]:
+    """The job's result for every case, in order.
+
+    Args:
+        job: A pure, picklable callable; it is sent to each process once.
+        cases: Picklable values.
+        processes: How many to use; 1 stays in this one.
+        progress: Told the share done.
+    """
+    results: list[_Result] = []
+    if processes > 1 and len(cases) > 1:
+        from concurrent.futures import ProcessPoolExecutor
+        from concurrent.futures.process import BrokenProcessPool
+
+        try:
+            with ProcessPoolExecutor(min(processes, len(cases)), initializer=_adopt, initargs=(job,)) as pool:
+                for result in pool.map(_work, cases):
+                    results.append(result)
+                    progress("replaying settings", len(results) / len(cases))
+            return results
+        except (OSError, BrokenProcessPool):
+            results.clear()  # no processes to be had here; the work itself needs none
+    for case in cases:
+        progress("replaying settings", len(results) / len(cases))
+        results.append(job(case))
+    return results
+
+
+def _adopt(job: Callable[[Any], Any]) -> None:
+    """Keeps the job that this process works on."""
+    global _job  # noqa: PLW0603 - one job a process, set once before any work
+    _job = job
+
+
+def _work(case: Any) -> Any:
+    assert _job is not None
+    return _job(case)
