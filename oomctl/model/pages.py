@@ -16,6 +16,7 @@ class Page:
         text: Plain paragraphs separated by blank lines; lines that start with "- " are list items, lines that start
             with four spaces are literal.
         see: Slugs of related pages.
+        keywords: Words that people use for it and that its title and slug lack.
     """
 
     code: str
@@ -23,3 +24,4 @@ class Page:
     title: str
     text: str
     see: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
