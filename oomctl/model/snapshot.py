@@ -141,6 +141,8 @@ class DeviceSnapshot:
         blocks: Rows that `segments.first_block` points into.
         pools: Pool ids; index 0 is always the default pool.
         trace: The recorded events; None when the file has no trace for this device (or an empty one).
+        partial_trace: Events that do not lead to `segments` (the file breaks off in them, or they contradict each
+            other): good for a look at what happened, never for rolling back. Then `trace` is None.
     """
 
     index: int
@@ -148,6 +150,7 @@ class DeviceSnapshot:
     blocks: Blocks
     pools: tuple[PoolId, ...]
     trace: Trace | None
+    partial_trace: Trace | None = None
 
 
 class Annotation(NamedTuple):

@@ -2,184 +2,196 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
-import numpy as np
+from dataclasses import replace
+from typing import Any, Final
 
 from oomctl.errors import OomctlError
-from oomctl.model.common import VersionRange
+from oomctl.model.common import Skipped
 from oomctl.model.snapshot import (
     DEFAULT_POOL,
-    Action,
     AllocatorSettings,
     Annotation,
-    Blocks,
-    BlockState,
     DeviceSnapshot,
-    PoolId,
-    Segments,
     Snapshot,
-    Trace,
 )
-from oomctl.model.stacks import NO_STACK, Frame, StackTable
+from oomctl.sources.consistency import checked
+from oomctl.sources.interning import Codes, StackInterner, clean
+from oomctl.sources.origin import Keys, backend_of, torch_range
+from oomctl.sources.segment_columns import BLOCK_KEYS, SEGMENT_KEYS, SegmentReader
+from oomctl.sources.trace_columns import KNOWN_KEYS, TraceBuilder
 
-_ACTIONS = {a.name.lower(): int(a) for a in Action}
-_STATES = {
-    "active_allocated": int(BlockState.ACTIVE_ALLOCATED),
-    "active_pending_free": int(BlockState.ACTIVE_PENDING_FREE),
-    "active_awaiting_free": int(BlockState.ACTIVE_PENDING_FREE),
-    "inactive": int(BlockState.INACTIVE),
-}
+MAX_DEVICES: Final = 1 << 10
+_TOP_KEYS: Final = frozenset(
+    ("segments", "device_traces", "allocator_settings", "external_annotations", "host_segments", "host_traces")
+)
+_HINT: Final = "give the file that torch.cuda.memory._dump_snapshot() wrote"
+_MAX_NAMES: Final = 100
 
 
-class _StackBuilder:
-    """Interns frames lists by identity first (they are shared objects in a pickle), then by content."""
+class Traces:
+    """Builders of traces by the list object that held the events, so that events can come in before all is read."""
 
     def __init__(self) -> None:
-        self.frames: dict[Frame, int] = {}
-        self.by_frame_id: dict[int, int] = {}
-        self.by_list_id: dict[int, int] = {}
-        self.stacks: dict[tuple[int, ...], int] = {}
+        self.stacks = StackInterner()
+        self._builders: dict[int, tuple[list[Any], TraceBuilder]] = {}
 
-    def add(self, frames: list[dict[str, Any]] | None) -> int:
-        if not frames:
-            return NO_STACK
-        known = self.by_list_id.get(id(frames))
-        if known is None:
-            key = tuple(map(self._frame, frames))
-            known = self.stacks.setdefault(key, len(self.stacks))
-            self.by_list_id[id(frames)] = known
-        return known
+    def take(self, events: list[Any]) -> None:
+        """Moves the events out of a list, which stays the name of its trace."""
+        _, builder = self._builders.setdefault(
+            id(events), (events, TraceBuilder(self.stacks, Codes({DEFAULT_POOL: 0})))
+        )
+        builder.add(events)
+        for event in events:
+            if type(event) is dict:
+                event.clear()  # the decoder still holds the dict
+        events.clear()
 
-    def _frame(self, frame: dict[str, Any]) -> int:
-        known = self.by_frame_id.get(id(frame))
-        if known is None:
-            value = Frame(str(frame["filename"]), int(frame["line"]), str(frame["name"]))
-            known = self.frames.setdefault(value, len(self.frames))
-            self.by_frame_id[id(frame)] = known
-        return known
-
-    def table(self) -> StackTable:
-        offsets = np.zeros(len(self.stacks) + 1, np.int64)
-        np.cumsum([len(s) for s in self.stacks], out=offsets[1:])
-        ids = np.fromiter((i for s in self.stacks for i in s), np.int32, int(offsets[-1]))
-        return StackTable(tuple(self.frames), offsets, ids)
+    def of(self, events: Any) -> TraceBuilder:
+        """The builder of a list with all its events in."""
+        if type(events) is not list:
+            return TraceBuilder(self.stacks, Codes({DEFAULT_POOL: 0}))
+        if events or id(events) not in self._builders:
+            self.take(events)
+        return self._builders[id(events)][1]
 
 
-class _Codes(dict[Any, int]):
-    """Value -> code, in order of first use."""
-
-    def code(self, value: Any) -> int:
-        return self.setdefault(value, len(self))
-
-
-def snapshot_from_objects(data: Any) -> Snapshot:
+def snapshot_from_objects(data: Any, traces: Traces | None = None, cut: str = "") -> Snapshot:
     """Builds the model from what a pickle or JSON file holds.
 
     Args:
-        data: A dict with `segments` and `device_traces` (torch >= 2.0) or a bare list of segments (<= 1.13).
+        data: A dict with `segments` and `device_traces` (torch >= 2.0) or a bare list of segments (<= 1.13). It is
+            consumed: the lists and dicts in it are emptied on the way.
+        traces: Events that were taken out of it already.
+        cut: Where a damaged file breaks off: "segments", "traces", "later", or "" for a whole one.
 
     Raises:
-        OomctlError: The objects are no memory snapshot.
+        OomctlError: The objects are no memory snapshot, or contradict each other.
     """
-    if isinstance(data, list):
-        data = {"segments": data}
-    if not isinstance(data, dict) or "segments" not in data:
-        raise OomctlError("not a memory snapshot: no segments in it")
-    stacks = _StackBuilder()
-    by_device: dict[int, list[dict[str, Any]]] = {}
-    for segment in data["segments"]:
-        by_device.setdefault(int(segment["device"]), []).append(segment)
-    traces = data.get("device_traces") or []
-    devices = []
-    for index in sorted(by_device.keys() | {i for i, t in enumerate(traces) if t}):
-        pools = _Codes({DEFAULT_POOL: 0})
-        segments, blocks = _segments(by_device.get(index, []), pools, stacks)
-        events = traces[index] if index < len(traces) else []
-        trace = _trace(events, pools, stacks) if events else None
-        devices.append(DeviceSnapshot(index, segments, blocks, tuple(pools), trace))
-    settings = data.get("allocator_settings")
+    bare = type(data) is list
+    top: dict[str, Any] = {"segments": data} if bare else data
+    if type(top) is not dict or type(top.get("segments")) is not list:
+        raise OomctlError("not a memory snapshot: it holds no segments", _HINT)
+    if top["segments"] and not any(type(s) is dict and "total_size" in s for s in top["segments"]):
+        raise OomctlError("not a memory snapshot: its segments are none", _HINT)
+    traces = traces or Traces()
+    skipped: list[Skipped] = []
+    recorded = top.get("device_traces") or []
+    if type(recorded) is not list:
+        recorded = []
+        skipped.append(Skipped("traces", "they are no list"))
+    builders = {i: b for i, events in enumerate(recorded) if (b := traces.of(events)).count}
+    for index in [i for i in builders if i >= MAX_DEVICES]:
+        skipped.append(Skipped("traces", f"no machine has a device {index}"))
+        del builders[index]
+    devices, reader = _devices(top["segments"], builders, traces, skipped)
+    skipped += reader.skipped()
+    for builder in builders.values():
+        skipped += builder.skipped()
+    if traces.stacks.unreadable:
+        skipped.append(Skipped("stacks", f"{traces.stacks.unreadable} frames are damaged"))
+    settings = _settings(top.get("allocator_settings"), skipped)
+    event_keys = frozenset().union(*(b.keys for b in builders.values()))
+    keys = Keys(
+        top=None if bare or cut else frozenset(k for k in top if type(k) is str),
+        segments=frozenset(reader.segment_keys),
+        blocks=frozenset(reader.block_keys),
+        events=event_keys if builders else None,
+        settings=None if settings is None else frozenset(settings.values),
+    )
+    if not bare and not (devices or keys.segments) and reader.unreadable:
+        raise OomctlError("not a memory snapshot: no segment in it can be read", _HINT)
+    backend = backend_of(devices, traces.stacks)
+    if cut in ("segments", "traces"):  # the last events are missing: the others do not lead to the segments
+        devices = tuple(d if d.trace is None else replace(d, trace=None, partial_trace=d.trace) for d in devices)
+    devices = _consistent(devices, skipped)
+    if top.get("host_segments") or top.get("host_traces"):
+        skipped.append(Skipped("pinned host memory", "host_segments and host_traces are recorded but not analysed"))
     return Snapshot(
-        devices=tuple(devices),
-        stacks=stacks.table(),
-        settings=None if settings is None else AllocatorSettings(settings.get("PYTORCH_CUDA_ALLOC_CONF"), settings),
-        annotations=tuple(
-            Annotation(str(a["name"]), str(a["stage"]), int(a["device"]), int(a["time_us"]))
-            for a in data.get("external_annotations") or []
-        ),
-        torch=VersionRange(),
-        backend="cuda",
-        skipped=(),
-        unknown_keys=(),
+        devices=devices,
+        stacks=traces.stacks.table(),
+        settings=settings,
+        annotations=_annotations(top.get("external_annotations"), skipped),
+        torch=torch_range(keys, backend),
+        backend=backend,
+        skipped=tuple(skipped),
+        unknown_keys=_unknown(keys, traces.stacks),
     )
 
 
-def _pool(value: Any) -> PoolId:
-    return (int(value[0]), int(value[1]))
+def _devices(
+    segments: list[Any], builders: dict[int, TraceBuilder], traces: Traces, skipped: list[Skipped]
+) -> tuple[tuple[DeviceSnapshot, ...], SegmentReader]:
+    reader = SegmentReader(traces.stacks)
+    by_device: dict[int, list[dict[str, Any]]] = {}
+    for segment in segments:
+        index = reader.device_of(segment)
+        if index is not None:
+            by_device.setdefault(index, []).append(segment)
+    devices = []
+    for index in sorted(by_device.keys() | builders.keys()):
+        builder = builders.get(index)
+        pools = Codes({DEFAULT_POOL: 0}) if builder is None else builder.pools
+        rows, blocks = reader.read(by_device.get(index, []), pools)
+        trace = None if builder is None else builder.finish()
+        devices.append(DeviceSnapshot(index, rows, blocks, tuple(pools), trace))
+    return tuple(devices), reader
 
 
-def _segments(segments: Iterable[dict[str, Any]], pools: _Codes, stacks: _StackBuilder) -> tuple[Segments, Blocks]:
-    segs = sorted(segments, key=lambda s: int(s["address"]))
-    rows, blocks, first = [], [], [0]
-    for s in segs:
-        address = int(s["address"])
-        rows.append(
-            (
-                address,
-                int(s["total_size"]),
-                int(s["stream"]),
-                pools.code(_pool(s.get("segment_pool_id", DEFAULT_POOL))),
-                s["segment_type"] == "large",
-                bool(s.get("is_expandable", False)),
-                stacks.add(s.get("frames")),
-            )
-        )
-        for b in s["blocks"]:
-            size, state = int(b["size"]), _STATES[b["state"]]
-            history = b.get("history")
-            frames = history[0].get("frames") if history else b.get("frames")
-            requested = 0 if state == BlockState.INACTIVE else int(b.get("requested_size", size))
-            blocks.append((int(b.get("address", address)), size, requested, state, stacks.add(frames)))
-            address += size
-        first.append(len(blocks))
-
-    def columns(table: list[tuple[Any, ...]], dtypes: tuple[str, ...]) -> list[Any]:
-        return [np.array([row[i] for row in table], dtype) for i, dtype in enumerate(dtypes)]
-
-    return (
-        Segments(*columns(rows, ("u8", "i8", "u8", "i4", "?", "?", "i4")), np.array(first, np.int64)),
-        Blocks(*columns(blocks, ("u8", "i8", "i8", "u1", "i4"))),
-    )
+def _consistent(devices: tuple[DeviceSnapshot, ...], skipped: list[Skipped]) -> tuple[DeviceSnapshot, ...]:
+    kept = []
+    for device in devices:
+        sound, found = checked(device)
+        kept.append(sound)
+        skipped += found
+    return tuple(kept)
 
 
-def _trace(events: list[dict[str, Any]], pools: _Codes, stacks: _StackBuilder) -> Trace:
-    n = len(events)
-    texts = _Codes()
-    first = events[0]
+def _settings(value: Any, skipped: list[Skipped]) -> AllocatorSettings | None:
+    if value is None:
+        return None
+    if type(value) is not dict:
+        skipped.append(Skipped("allocator settings", "they are no dict"))
+        return None
+    values: dict[str, object] = {}
+    for key, setting in value.items():
+        if type(key) is not str:
+            continue
+        if type(setting) is dict:
+            values[clean(key)] = {
+                clean(k): v for k, v in setting.items() if type(k) is str and type(v) in (int, float, bool)
+            }
+        elif type(setting) in (int, float, bool):
+            values[clean(key)] = setting
+        elif type(setting) is str:
+            values[clean(key)] = clean(setting)
+        else:
+            skipped.append(Skipped("allocator settings", f"{clean(key)[:60]} is of no known type"))
+    conf = values.get("PYTORCH_CUDA_ALLOC_CONF", values.get("PYTORCH_ALLOC_CONF"))
+    return AllocatorSettings(conf if isinstance(conf, str) else None, values)
 
-    def column(key: str, dtype: str, default: int = 0) -> Any:
-        return np.fromiter((e.get(key, default) for e in events), dtype, n)
 
-    def text_column(key: str) -> Any:
-        if key not in first:
-            return None
-        return np.fromiter(
-            (texts.code(v) if (v := e.get(key)) not in (None, "", "N/A") else -1 for e in events), "i4", n
-        )
+def _annotations(value: Any, skipped: list[Skipped]) -> tuple[Annotation, ...]:
+    if not value:
+        return ()
+    if type(value) is not list:
+        skipped.append(Skipped("annotations", "they are no list"))
+        return ()
+    found = []
+    for item in value:
+        try:
+            name, stage, device, time = item["name"], item["stage"], item["device"], item["time_us"]
+        except (TypeError, KeyError, IndexError):
+            continue
+        if type(name) is str and type(stage) is str and type(device) is int and type(time) is int:
+            found.append(Annotation(clean(name), clean(stage), device, time))
+    if len(found) < len(value):
+        skipped.append(Skipped("annotations", f"{len(value) - len(found)} of {len(value)} are damaged"))
+    return tuple(found)
 
-    return Trace(
-        action=np.fromiter((_ACTIONS.get(e["action"], int(Action.UNKNOWN)) for e in events), "u1", n),
-        address=column("addr", "u8"),
-        size=column("size", "i8"),
-        stream=column("stream", "u8"),
-        stack=np.fromiter((stacks.add(e.get("frames")) for e in events), "i4", n),
-        time_us=column("time_us", "i8") if "time_us" in first else None,
-        pool=None
-        if "pool_id" not in first
-        else np.fromiter((pools.code(_pool(e["pool_id"])) if "pool_id" in e else -1 for e in events), "i4", n),
-        context=text_column("compile_context"),
-        metadata=text_column("user_metadata"),
-        texts=tuple(texts),
-        device_free={i: int(e["device_free"]) for i, e in enumerate(events) if e["action"] == "oom"},
-    )
+
+def _unknown(keys: Keys, stacks: StackInterner) -> tuple[str, ...]:
+    names = {str(k) for k in (keys.top or frozenset()) - _TOP_KEYS}
+    names |= {f"segments[].{k}" for k in keys.segments - SEGMENT_KEYS}
+    names |= {f"segments[].blocks[].{k}" for k in keys.blocks - BLOCK_KEYS}
+    names |= {f"device_traces[][].{k}" for k in (keys.events or frozenset()) - KNOWN_KEYS}
+    return tuple(sorted(clean(n)[:100] for n in names | stacks.unknown_keys)[:_MAX_NAMES])

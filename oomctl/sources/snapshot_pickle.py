@@ -1,31 +1,124 @@
-"""Pickles without code: every global is refused, so nothing in a file can run."""
+"""Pickles without code: the opcodes are checked first, every global is refused, and memory has a bound."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import pickle
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final, NoReturn
 
-from oomctl.errors import OomctlError
 from oomctl.model.snapshot import Snapshot
-from oomctl.sources.snapshot_objects import snapshot_from_objects
+from oomctl.sources.pickle_refusal import refuse
+from oomctl.sources.pickle_scan import Walk, walk
+from oomctl.sources.salvage import salvaged
+from oomctl.sources.snapshot_objects import Traces, snapshot_from_objects
+
+_HAND_OVER: Final = b"2Q0"
+"""Opcodes that give the list on top of the stack to `persistent_load` and leave the stack as it was."""
+_FRAME_SIZE: Final = 9
+_BUFFER: Final = 1 << 18
 
 
-class _Refusing(pickle.Unpickler):
+class Refusing(pickle.Unpickler):
+    """Python's decoder with everything forbidden that is more than data.
+
+    Args:
+        file: The pickle. The walk has found no opcode in it that leads to `persistent_load`: only `_HAND_OVER` does.
+        take: Given each full batch of trace events.
+    """
+
+    def __init__(self, file: io.BufferedIOBase, take: Callable[[list[Any]], object]) -> None:
+        super().__init__(file)
+        self._take = take
+
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise OomctlError(f"refused: the pickle asks for {module}.{name}", "a memory snapshot never does")
+        """Refuses."""
+        raise pickle.UnpicklingError(f"refused: {module}.{name}")
 
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise OomctlError("refused: the pickle has a persistent id", "this looks like a checkpoint")
+    def persistent_load(self, pid: Any) -> None:
+        """Takes a batch of events away, so that they need not all be in memory at once."""
+        if type(pid) is list and pid and type(pid[0]) is dict and "action" in pid[0]:
+            self._take(pid)
 
 
-def read_pickle(data: bytes) -> Snapshot:
-    """Decodes a snapshot pickle of any torch version."""
+class _Pieces(io.RawIOBase):
+    """A file of pieces of memory one after the other, without a copy of the whole."""
+
+    def __init__(self, pieces: Iterator[memoryview]) -> None:
+        self._pieces = pieces
+        self._piece = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._piece:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._piece = piece
+        count = min(len(buffer), len(self._piece))
+        buffer[:count] = self._piece[:count]
+        self._piece = self._piece[count:]
+        return count
+
+
+def _pieces(data: memoryview, found: Walk) -> Iterator[memoryview]:
+    """The pickle up to its sound end, with a hand-over after each batch where its framing allows to insert one."""
+    if found.frames is None:
+        yield data[: found.end]
+        return
+    at = 0
+    frames = set(found.frames)
+    for place in sorted((*found.frames, *found.batches)):
+        yield data[at:place]
+        at = place
+        if place in frames:
+            at += _FRAME_SIZE
+        else:
+            yield memoryview(_HAND_OVER)
+    yield data[at : found.end]
+
+
+def read_pickle(data: bytes | memoryview) -> Snapshot:
+    """Decodes a snapshot pickle of any torch version; the engine that is used never changes the result.
+
+    Args:
+        data: The whole pickle, protocols 2 to 5.
+
+    Raises:
+        OomctlError: It is no memory snapshot, asks for code, or is too damaged to read anything from.
+    """
+    octets = bytes(data)
+    found = walk(octets)
+    if found.reason not in ("", "truncated"):
+        refuse(octets, found)
     enabled = gc.isenabled()
-    gc.disable()
+    gc.disable()  # the collector would walk the millions of objects again and again while they are made
     try:
-        return snapshot_from_objects(_Refusing(io.BytesIO(data)).load())
+        return _decoded(octets, found)
     finally:
         if enabled:
             gc.enable()
+
+
+def _decoded(data: bytes, found: Walk) -> Snapshot:
+    if not found.reason:
+        traces = Traces()
+        try:
+            objects = _decoder(data, found, traces.take).load()
+        except Exception:  # the decoder raises nearly any kind on damaged data
+            pass
+        else:
+            return snapshot_from_objects(objects, traces)
+    decoder = _decoder(data, replace(found, batches=()), list.clear)
+    with contextlib.suppress(Exception):
+        decoder.load()
+    return salvaged(decoder.memo.copy(), found.end if found.reason else None, len(data))
+
+
+def _decoder(data: bytes, found: Walk, take: Callable[[list[Any]], object]) -> Refusing:
+    return Refusing(io.BufferedReader(_Pieces(_pieces(memoryview(data), found)), _BUFFER), take)

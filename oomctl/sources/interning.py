@@ -1,0 +1,118 @@
+"""Stacks and texts of a snapshot, each kept once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomctl.model.stacks import NO_STACK, Frame, StackTable
+
+MAX_LINE: Final = 1 << 31
+"""Line numbers from here on are torch's "unknown", for example 2^64 - 1."""
+_MAX_IDENTITIES: Final = 20_000
+_FRAME_KEYS: Final = frozenset(
+    ("name", "filename", "line", "fx_node_op", "fx_node_name", "fx_node_target", "fx_original_trace")
+)
+
+
+def clean(text: str) -> str:
+    """A string that can be encoded: lone surrogates, which pickle and JSON let through, become "?"."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+class StackInterner:
+    """Numbers stacks by content.
+
+    In a pickle frames are shared objects and frames lists are often: both are told apart by identity first. The
+    frames stay alive here, so that an identity means the same object as long as this lives.
+    """
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, int] = {}
+        self._frame_of: dict[int, int] = {}
+        self._alive: list[Any] = []
+        self._by_identity: dict[tuple[int, ...], int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+        self.unknown_keys: set[str] = set()
+        self.unreadable = 0
+        """Frames and frames lists that were none."""
+
+    def column(self, lists: list[Any]) -> NDArray[np.int32]:
+        """Stack numbers of many frames lists; None and empty lists are `NO_STACK`.
+
+        Args:
+            lists: Frames lists, innermost frame first; all alive until this returns.
+        """
+        known: dict[int, int] = {}
+        distinct = dict(zip(map(id, lists), lists, strict=True))
+        by_identity = self._by_identity
+        for identity, frames in distinct.items():
+            if type(frames) is not list:
+                known[identity] = self._odd(frames)
+            elif not frames:
+                known[identity] = NO_STACK
+            else:
+                key = tuple(map(id, frames))
+                number = by_identity.get(key)
+                known[identity] = self._new(key, frames) if number is None else number
+        if len(distinct) == 1:
+            return np.full(len(lists), next(iter(known.values())), np.int32)
+        return np.fromiter(map(known.__getitem__, map(id, lists)), np.int32, len(lists))
+
+    def _odd(self, frames: Any) -> int:
+        if isinstance(frames, tuple):
+            return self._new(tuple(map(id, frames)), list(frames)) if frames else NO_STACK
+        self.unreadable += frames is not None
+        return NO_STACK
+
+    def _new(self, key: tuple[int, ...], frames: list[Any]) -> int:
+        content = tuple(self._frame(frame) for frame in frames)
+        number = self._stacks.setdefault(content, len(self._stacks))
+        if len(self._by_identity) > _MAX_IDENTITIES + 4 * len(self._stacks):
+            self._by_identity.clear()  # frames are not shared in this file: identities only cost memory
+        self._by_identity[key] = number
+        return number
+
+    def _frame(self, frame: Any) -> int:
+        number = self._frame_of.get(id(frame))
+        if number is None:
+            number = self._frames.setdefault(self._read(frame), len(self._frames))
+            self._frame_of[id(frame)] = number
+            self._alive.append(frame)
+        return number
+
+    def _read(self, frame: Any) -> Frame:
+        if type(frame) is dict:
+            filename, name, line = frame.get("filename"), frame.get("name"), frame.get("line")
+            if type(filename) is str and type(name) is str and type(line) is int:
+                if not frame.keys() <= _FRAME_KEYS:
+                    self.unknown_keys.update(f"frames[].{key}" for key in frame.keys() - _FRAME_KEYS)
+                return Frame(clean(filename), line if 0 <= line < MAX_LINE else 0, clean(name))
+        self.unreadable += 1
+        return Frame("??", 0, "??")
+
+    def mentions(self, *words: str) -> bool:
+        """Whether a word stands in the name or file of any frame."""
+        return any(word in frame.filename or word in frame.name for frame in self._frames for word in words)
+
+    def table(self) -> StackTable:
+        """The stacks so far."""
+        offsets = np.zeros(len(self._stacks) + 1, np.int64)
+        np.cumsum([len(s) for s in self._stacks], out=offsets[1:])
+        ids = np.fromiter((i for s in self._stacks for i in s), np.int32, int(offsets[-1]))
+        return StackTable(tuple(self._frames), offsets, ids)
+
+
+class Codes(dict[Any, int]):
+    """Value -> number, in order of first use."""
+
+    def code(self, value: Any) -> int:
+        """The number of a value."""
+        return self.setdefault(value, len(self))
+
+    def column(self, values: Iterable[Any], count: int) -> NDArray[np.int32]:
+        """The numbers of many values."""
+        return np.fromiter(map(self.code, values), np.int32, count)

@@ -1,0 +1,86 @@
+"""Why a pickle is no memory snapshot, in words."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from typing import Any, Final, NoReturn
+
+from oomctl.errors import OomctlError
+from oomctl.sources.looks import hint_for
+from oomctl.sources.pickle_scan import MEMORY_FACTOR, Walk
+
+_HINT: Final = hint_for("checkpoint")
+_LEGACY_TORCH: Final = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+"""The number 0x1950a86a20f9469cfc6c, with which `torch.save` of torch < 1.6 begins."""
+_NAMES_CODE: Final = b"ci\x93"
+_CALLS: Final = b"\x82\x83\x84PQ"
+_CHECKPOINT: Final = re.compile(
+    r"(?:torch|numpy|collections\.OrderedDict|transformers|accelerate|argparse\.Namespace|omegaconf|__main__)\b"
+)
+
+
+class _Naming(pickle.Unpickler):
+    """Decodes up to the first global and remembers its name; it never looks the name up."""
+
+    name = ""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        self.name = f"{module}.{name}"
+        raise pickle.UnpicklingError("refused")
+
+
+def refuse(data: bytes, found: Walk) -> None:
+    """Says why a pickle whose walk came to something forbidden is not read; returns if it may only be damaged.
+
+    Raises:
+        OomctlError: It is of another kind, or made to do harm.
+    """
+    if data[2:].startswith(_LEGACY_TORCH):
+        raise OomctlError("this looks like a checkpoint (torch.save of torch < 1.6), not a memory snapshot", _HINT)
+    if found.reason == "memo":
+        raise OomctlError(
+            "refused: its memo has an index far beyond its contents, as a file made to exhaust memory has", _HINT
+        )
+    if found.reason == "memory":
+        raise OomctlError(
+            f"refused: it would build more than {MEMORY_FACTOR} bytes of objects for each byte of file, as a file "
+            "made to exhaust memory does",
+            _HINT,
+        )
+    if found.reason == "tuple":
+        raise OomctlError("not a memory snapshot: it holds tuples of other things than numbers", _HINT)
+    if found.reason == "opcode":
+        code = data[found.end]
+        if code in _NAMES_CODE:
+            name = _global_name(data, found.end)
+            if name:
+                _refuse_global(name)
+        elif code in _CALLS and found.end < 4096:
+            raise OomctlError(
+                "refused: the pickle refers to objects outside of it, which no memory snapshot does", _HINT
+            )
+
+
+def _global_name(data: bytes, at: int) -> str:
+    """The name that the opcode there asks for, or "" if it is garbage."""
+    line_end = data.find(b"\n", data.find(b"\n", at, at + 300) + 1, at + 600) if data[at] != 0x93 else at
+    if line_end < at:
+        return ""
+    decoder = _Naming(io.BytesIO(data[: line_end + 1]))
+    try:
+        decoder.load()
+    except Exception:  # the decoder raises nearly any kind on damaged data
+        name = decoder.name
+        return name if re.fullmatch(r"[\w.<>]{3,200}", name) else ""
+    return ""
+
+
+def _refuse_global(name: str) -> Any:
+    if _CHECKPOINT.match(name):
+        raise OomctlError(f"this looks like a checkpoint ({name}), not a memory snapshot", _HINT)
+    raise OomctlError(
+        f"refused: opening this pickle would call {name}; a memory snapshot holds data only",
+        "do not open it with pickle.load or torch.load unless you trust who made it",
+    )

@@ -1,0 +1,287 @@
+"""Walks a pickle's opcodes before any object is built, at many places at once with numpy.
+
+A memory snapshot needs 28 of pickle's 68 opcodes: containers, numbers, strings, the memo. Everything that names,
+calls or builds something else is found here, before Python's own decoder sees a byte of it. So is what makes
+that decoder slow or large without running code: memo indices out of nowhere, numbers of a million digits,
+tuples of tuples (hashing those as a key takes forever), and more objects than a file of that size can hold.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomctl.units import MIB
+
+STOP, FRAME, LONG1, SHORT_STR, LONG_STR, BINPUT, LONG_BINPUT = b".\x95\x8a\x8cXqr"
+_FIXED: Final = (
+    (1, b"(N\x88\x89]})aesu\x85\x86\x87\x94"),
+    (2, b"\x80Khq\x8a\x8c"),
+    (3, b"M"),
+    (5, b"JjrX"),
+    (9, b"G\x95"),
+)
+"""Bytes that the allowed opcodes take before a string's or long number's own. STOP is not one: it ends the walk."""
+_NUMBERS: Final = b"KMJ\x8aGN\x88\x89"
+_TUPLES: Final = b"\x85\x86\x87"
+MAX_INT_BYTES: Final = 9
+"""Of one integer: 2^64 - 1 takes nine. Longer ones could be chosen to collide as dict keys."""
+_COSTS: Final = (
+    (b"}", 64), (b"us", 200), (b"]", 88), (_TUPLES, 72), (b"JM\x8a", 42), (b"G", 34), (b"\x8cX", 66), (b"\x94qr", 12),
+    (b"NKhj\x88\x89)", 10), (b"(", 8),
+)  # fmt: skip
+"""Bytes that each opcode makes the decoder take, its place in a list, a dict or the memo included."""
+MEMORY_FACTOR: Final = 24
+"""Bytes of objects for each byte of file that are believed: about twice what real snapshots are estimated at."""
+MEMORY_FLOOR: Final = 64 * MIB
+
+_LENGTH: Final = np.zeros(256, np.int64)
+_COST: Final = np.zeros(256, np.int64)
+for _size, _codes in _FIXED:
+    _LENGTH[list(_codes)] = _size
+for _codes, _size in _COSTS:
+    _COST[list(_codes)] = _size
+_VARIABLE: Final = np.zeros(256, np.bool_)
+_VARIABLE[[LONG1, SHORT_STR, LONG_STR, LONG_BINPUT]] = True
+_IS_NUMBER: Final = np.zeros(256, np.bool_)
+_IS_NUMBER[list(_NUMBERS)] = True
+_ROWS: Final = 64
+"""Opcodes that every cursor walks between two looks at which are done."""
+_HISTORY: Final = 4
+"""Opcodes before a tuple that say what is in it: three items and a FRAME."""
+_SMALL: Final = 64 << 10
+"""Bytes under which one plain loop is faster than many cursors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What a pickle consists of.
+
+    Attributes:
+        end: Offset behind the last opcode that is whole and allowed; behind STOP if it came to that.
+        reason: "" for a pickle that ends in STOP; truncated, opcode, number, memo, tuple or memory.
+        memory: Estimate of its objects' size, bytes.
+        frames: Offsets of all FRAME opcodes; None where they are not known.
+        batches: Offsets behind an APPENDS that ends a batch of dicts and is followed by another batch.
+    """
+
+    end: int
+    reason: str
+    memory: int
+    frames: tuple[int, ...] | None = None
+    batches: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What cursors met on the way."""
+
+    counts: NDArray[np.int64]
+    largest_put: int = -1
+
+    def judged(self, size: int, walk: Walk) -> Walk:
+        """The walk, or why it must not be decoded although its opcodes are allowed."""
+        memory = int((self.counts * _COST).sum()) + size
+        reason = walk.reason
+        if self.largest_put > int(self.counts[[BINPUT, LONG_BINPUT]].sum()) + 255:
+            reason = "memo"
+        elif memory > MEMORY_FLOOR + MEMORY_FACTOR * size:
+            reason = "memory"
+        return Walk(walk.end, reason, memory, walk.frames, walk.batches)
+
+
+def walk(data: bytes) -> Walk:
+    """Walks a whole pickle.
+
+    Args:
+        data: Starts with PROTO.
+
+    Returns:
+        Where it ends and why, and what it would build. Unless the reason is memo or memory, ``data[:end]`` may be
+        given to a decoder.
+    """
+    size = len(data)
+    chain = _frame_chain(data)
+    batches = {m.end() - 1 for m in re.finditer(rb"ue\(", data)}
+    starts = sorted({0, *chain, *batches, *_spread(data)})
+    while size < len(starts) * _SMALL and size >= _SMALL:
+        tally = _Tally(np.zeros(256, np.int64))
+        stops = _walk_abreast(data, np.array(starts, np.int64), tally)
+        wrong = next((i for i, stop in enumerate(stops) if i + 1 == len(starts) or stop != starts[i + 1]), 0)
+        if wrong + 1 < len(starts) and stops[wrong] > starts[wrong + 1]:
+            # It ran past the next start: that one lies inside a string or a number, so it was no start.
+            starts = [s for s in starts if s <= starts[wrong] or s >= stops[wrong]]
+            continue
+        if wrong + 1 == len(starts) and stops[wrong] >= 0:
+            end, reason = _walk_plainly(data, starts[wrong], _Tally(np.zeros(256, np.int64)))
+        else:
+            # What is wrong is in the middle: count what is before it only, and find it one opcode at a time.
+            wrong = max(0, wrong - (stops[wrong] < 0))
+            tally = _Tally(np.zeros(256, np.int64))
+            if wrong:
+                _walk_abreast(data[: starts[wrong]], np.array(starts[:wrong], np.int64), tally)
+            end, reason = _walk_plainly(data, starts[wrong], tally)
+        known = set(starts[: wrong + 1])
+        before = [f for f in chain if f < end]
+        frames = tuple(before) if known.issuperset(before) and len(before) == tally.counts[FRAME] else None
+        return tally.judged(size, Walk(end, reason, 0, frames, tuple(sorted(batches & known))))
+    tally = _Tally(np.zeros(256, np.int64))
+    return tally.judged(size, Walk(*_walk_plainly(data, 0, tally), 0))
+
+
+def _frame_chain(data: bytes) -> list[int]:
+    """Where FRAMEs are if each begins where the one before it ends, as all of Python's picklers write them."""
+    at, chain = 2, []
+    while data[at : at + 1] == b"\x95":
+        chain.append(at)
+        at += 9 + int.from_bytes(data[at + 1 : at + 9], "little")
+    return chain
+
+
+def _spread(data: bytes) -> list[int]:
+    """Places all over the data that look like the start of a dict; the walk finds out whether they are."""
+    pattern = rb"\}\x94\(" if data[1] >= 4 else rb"\}(?:q.|r.{4})?\((?=[Xhjq])"
+    search = re.compile(pattern, re.DOTALL).search
+    step = max(2048, len(data) // 8192)
+    places, at = [], step
+    while (match := search(data, at)) is not None:
+        places.append(match.start())
+        at = max(match.end(), at + step)
+    return places
+
+
+def _walk_abreast(data: bytes, starts: NDArray[np.int64], tally: _Tally) -> list[int]:
+    """Walks from every start to the next one (the last: to the end), all in step.
+
+    Returns:
+        Where each cursor came to: its end, behind its end, at an opcode that it cannot pass, or -1 where a tuple
+        is not to be trusted.
+    """
+    octets = np.frombuffer(data, np.uint8)
+    stops = np.full(len(starts), -1, np.int64)
+    which = np.arange(len(starts))
+    pos = starts.copy()
+    end = np.append(starts[1:], len(data))
+    # What comes before a start is seen by the cursor that ends there: believed here, checked below.
+    past = np.full((_HISTORY, len(starts)), _NUMBERS[0], np.uint8)
+    first = np.zeros((_HISTORY, len(starts)), np.uint8)
+    last = np.zeros((_HISTORY, len(starts)), np.uint8)
+    rows = np.empty((_HISTORY + _ROWS, len(starts)), np.uint8)
+    while len(which):
+        rows = rows[:, : len(which)] if len(which) != rows.shape[1] else rows
+        rows[:_HISTORY] = past
+        for row in rows[_HISTORY:]:
+            octets.take(pos, mode="clip", out=row)
+            row[pos >= end] = 0  # no opcode, so it stays where it is
+            step = _LENGTH.take(row)
+            special = _VARIABLE.take(row).nonzero()[0]
+            if len(special):
+                _measure(octets, pos, row, step, special, tally)
+            pos += step
+        tally.counts += np.bincount(rows[_HISTORY:].ravel(), minlength=256)
+        distrusted = _tuples_of_more_than_numbers(rows)
+        stuck = (step == 0) | distrusted
+        done = stuck.nonzero()[0]
+        if not first.any():
+            first[:] = rows[_HISTORY : 2 * _HISTORY]
+        if len(done):
+            stops[which[done]] = np.where(distrusted[done], -1, pos[done])
+            walked = (rows[:, done] != 0).sum(axis=0)
+            last[:, which[done]] = rows[walked + np.arange(-_HISTORY, 0)[:, None], done]
+            keep = ~stuck
+            which, pos, end = which[keep], pos[keep], end[keep]
+            past = rows[-_HISTORY:, keep]
+        else:
+            past = rows[-_HISTORY:].copy()
+    seams = _tuples_of_more_than_numbers(np.concatenate((last[:, :-1], first[:, 1:])))
+    stops[1:][seams] = -1
+    places: list[int] = stops.tolist()
+    return places
+
+
+def _measure(
+    octets: NDArray[np.uint8],
+    pos: NDArray[np.int64],
+    row: NDArray[np.uint8],
+    step: NDArray[np.int64],
+    special: NDArray[np.int64],
+    tally: _Tally,
+) -> None:
+    """Adds to `step` the bytes of strings and long numbers; 0 where the opcode must not be passed."""
+    codes = row[special]
+    at = pos[special]
+    more = octets.take(at + 1, mode="clip").astype(np.int64)
+    wide = ((codes == LONG_STR) | (codes == LONG_BINPUT)).nonzero()[0]
+    if len(wide):
+        for i in (1, 2, 3):
+            more[wide] |= octets.take(at[wide] + 1 + i, mode="clip").astype(np.int64) << (8 * i)
+        puts = codes == LONG_BINPUT
+        if puts.any():
+            tally.largest_put = max(tally.largest_put, int(more[puts].max()))
+            more[puts] = 0
+    step[special] += more
+    step[special[(codes == LONG1) & (more > MAX_INT_BYTES)]] = 0
+
+
+def _tuples_of_more_than_numbers(rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Columns in which a tuple is made of anything but the numbers right before it (a FRAME may lie between)."""
+    result = np.zeros(rows.shape[1], np.bool_)
+    is_tuple = (rows >= _TUPLES[0]) & (rows <= _TUPLES[-1])
+    is_tuple[:_HISTORY] = False
+    at, column = is_tuple.nonzero()
+    if len(at):
+        wanted = rows[at, column].astype(np.int64) - (_TUPLES[0] - 1)
+        found = np.zeros(len(at), np.int64)
+        unbroken = np.ones(len(at), np.bool_)
+        for back in range(1, _HISTORY + 1):
+            code = rows[at - back, column]
+            unbroken &= _IS_NUMBER.take(code) | (code == FRAME)
+            found += unbroken & (code != FRAME)
+        result[column[found < wanted]] = True
+    return result
+
+
+def _walk_plainly(data: bytes, start: int, tally: _Tally) -> tuple[int, str]:
+    """Walks opcode by opcode from one place; the reference for the many cursors.
+
+    Returns:
+        Offset behind the last good opcode, and the reason of `Walk`.
+    """
+    length = _LENGTH.tolist()
+    counts = [0] * 256
+    size, at, numbers, reason = len(data), start, 0, "truncated"
+    while at < size:
+        code = data[at]
+        step = length[code]
+        if code == SHORT_STR:
+            step += data[at + 1] if at + 1 < size else 1
+        elif code == LONG1:
+            step += data[at + 1] if at + 1 < size else 1
+            if step > 2 + MAX_INT_BYTES:
+                reason = "number"
+                break
+        elif code == LONG_STR:
+            step += int.from_bytes(data[at + 1 : at + 5], "little")
+        elif code == LONG_BINPUT:
+            tally.largest_put = max(tally.largest_put, int.from_bytes(data[at + 1 : at + 5], "little"))
+        elif code in _TUPLES and numbers < code - _TUPLES[0] + 1:
+            reason = "tuple"
+            break
+        elif not step:
+            if code == STOP:
+                at, reason = at + 1, ""
+            else:
+                reason = "opcode"
+            break
+        if at + step > size:
+            break
+        counts[code] += 1
+        if code != FRAME:
+            numbers = numbers + 1 if code in _NUMBERS else 0
+        at += step
+    tally.counts += np.array(counts, np.int64)
+    return at, reason
