@@ -12,7 +12,7 @@ from oomctl.model.report import Report
 from oomctl.report import charts
 from oomctl.report.base import Options
 from oomctl.report.json import compact
-from oomctl.report.redact import DESCRIPTIONS, redact
+from oomctl.report.redact import DESCRIPTIONS
 from oomctl.report.texts import clean, ratio
 from oomctl.report.thin import FULL, evenly, keep, thin
 from oomctl.report.view import View, build_view
@@ -55,7 +55,7 @@ class HtmlRenderer:
 
     def render(self, report: Report, options: Options) -> str:
         """See `render_html`."""
-        return render_html(report, options.redact or self.redacts)
+        return render_html(report, options.redact or "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +86,14 @@ class _Device:
     series: tuple[tuple[Any, Any, Any], ...]
 
 
-def render_html(report: Report, mode: str = "paths", limit: int = LIMIT) -> str:
+def render_html(report: Report, mode: str = "none", limit: int = LIMIT) -> str:
     """One page of at most `limit` bytes; the more a report holds, the more its points are thinned.
 
     Args:
-        report: What was concluded.
-        mode: Redaction, "paths", "all" or "none".
+        report: What was concluded, redacted already.
+        mode: How it was redacted, to say so: "paths", "all" or "none".
         limit: Bytes.
     """
-    report = redact(report, mode)
     environment = _environment()
     caps = FULL
     for _ in range(8):

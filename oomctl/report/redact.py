@@ -30,8 +30,28 @@ _COMMON: Final = frozenset(
     {"user", "users", "home", "work", "data", "root", "src", "torch", "python", "model", "train"}
 )
 _KEPT: Final = frozenset(
-    "cls subtype code confidence role kind category slug sha256 backend format state pool certainty fingerprint "
-    "limit_kind meaning oomctl_version unit_style applicability".split()
+    {
+        "applicability",
+        "backend",
+        "category",
+        "certainty",
+        "cls",
+        "code",
+        "confidence",
+        "fingerprint",
+        "format",
+        "kind",
+        "limit_kind",
+        "meaning",
+        "oomctl_version",
+        "pool",
+        "role",
+        "sha256",
+        "slug",
+        "state",
+        "subtype",
+        "unit_style",
+    }
 )
 """Fields that hold slugs of oomctl's own."""
 _PARTS: Final = 3

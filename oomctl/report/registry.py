@@ -10,9 +10,18 @@ from oomctl.model.report import Report
 from oomctl.report.base import Options, Renderer
 from oomctl.report.html import HtmlRenderer
 from oomctl.report.json import JsonRenderer
+from oomctl.report.markdown import MarkdownRenderer
+from oomctl.report.redact import MODES, redact
 from oomctl.report.terminal import TerminalRenderer
+from oomctl.report.text import TextRenderer
 
-RENDERERS: tuple[Renderer, ...] = (TerminalRenderer(), JsonRenderer(), HtmlRenderer())
+RENDERERS: tuple[Renderer, ...] = (
+    TerminalRenderer(),
+    TextRenderer(),
+    JsonRenderer(),
+    HtmlRenderer(),
+    MarkdownRenderer(),
+)
 """A format is one file and one entry here."""
 
 
@@ -34,4 +43,7 @@ def render(report: Report, fmt: str = "terminal", **options: Any) -> str:
     if found is None:
         raise OomctlError(f"no format {fmt!r}", "one of " + ", ".join(one.name for one in RENDERERS))
     chosen = replace(Options(), **{name: value for name, value in options.items() if value is not None})
-    return found.render(report, chosen)
+    mode = chosen.redact or found.redacts
+    if mode not in MODES:
+        raise OomctlError(f"no redaction {mode!r}", "one of " + ", ".join(MODES))
+    return found.render(redact(report, mode), replace(chosen, redact=mode))

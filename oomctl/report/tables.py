@@ -85,7 +85,7 @@ def _table(table: MemorySummary, index: int, remarks: dict[tuple[int, str], list
                     clean(metric, 120),
                     {"all": "", "large": "large pool", "small": "small pool"}.get(pool, clean(pool, 60)),
                     _cells(cell, metric in _COUNTS),
-                    ROW_HELP.get(metric, "") if first else "",
+                    ROW_HELP.get(metric, "") if first and not of_row else "",
                     " ".join(clean(note.text) for note in of_row) if first else "",
                     first and any(note.doubt for note in of_row),
                 )
