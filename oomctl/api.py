@@ -13,6 +13,7 @@ from oomctl.progress import Progress, silent
 
 if TYPE_CHECKING:
     from oomctl.model.evidence import Evidence
+    from oomctl.model.pages import Page
     from oomctl.model.report import Report
 
 
@@ -102,6 +103,20 @@ def report_schema() -> dict[str, Any]:
     from oomctl.report.schema import schema
 
     return schema()
+
+
+def explanations() -> tuple[tuple[str, tuple[Page, ...]], ...]:
+    """Every page that `oomctl explain` knows, in groups: (heading, pages)."""
+    from oomctl.diagnosis import pages, topics
+    from oomctl.model.alloc_conf import OPTIONS
+    from oomctl.remedies import registry
+
+    return (
+        ("Verdicts", pages.PAGES),
+        ("Numbers, the allocator, how to", topics.PAGES),
+        ("Settings", tuple(option.page for option in OPTIONS)),
+        ("Remedies", registry.PAGES),
+    )
 
 
 def formats() -> dict[str, tuple[str, ...]]:

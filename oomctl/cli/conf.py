@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from oomctl.cli import exits
-from oomctl.cli.options import Json, Torch
+from oomctl.cli.options import Json
 from oomctl.cli.output import write_stdout
 from oomctl.cli.prose import printable, wrap
 from oomctl.errors import OomctlError
@@ -27,6 +27,9 @@ Settings = Annotated[
     str | None,
     typer.Argument(metavar="[SETTINGS]", help='For example "expandable_segments:True"; the environment by default.'),
 ]
+Release = Annotated[
+    str | None, typer.Option("--torch", metavar="VERSION", help="Such as 2.9; the installed torch by default.")
+]
 Platform = Annotated[
     str | None,
     typer.Option("--platform", metavar="NAME", help="linux, wsl, windows, rocm or jetson; this machine by default."),
@@ -41,7 +44,7 @@ class _Source(NamedTuple):
     ignored: tuple[ConfIssue, ...] = ()
 
 
-def conf(settings: Settings = None, torch: Torch = None, platform: Platform = None, json: Json = False) -> int:
+def conf(settings: Settings = None, torch: Release = None, platform: Platform = None, json: Json = False) -> int:
     """Check a PYTORCH_CUDA_ALLOC_CONF string against a version of torch.
 
     Without SETTINGS the environment is read. Exits with 1 when torch would refuse or ignore something.
@@ -81,9 +84,13 @@ def _torch(asked: str | None) -> tuple[Version, str, str]:
 
     try:
         installed = metadata.version("torch")
-        return parse_version(installed), "hip" if "rocm" in installed else "cuda", "installed here"
+        return (
+            parse_version(installed),
+            "hip" if "rocm" in installed else "cuda",
+            "This is the torch that is installed here.",
+        )
     except (metadata.PackageNotFoundError, ValueError):
-        return LAST_RELEASE, "cuda", "none is installed here; give --torch for another"
+        return LAST_RELEASE, "cuda", "No torch is installed here; give --torch for another version."
 
 
 def _platform(asked: str | None, backend: str) -> str:
@@ -155,7 +162,7 @@ def _lines(check: ConfCheck, source: _Source, origin: str) -> list[str]:
         lines += wrap(f"{issue.severity}: {name}{printable(issue.message)}", hang="  ")
     for entry in check.entries:
         lines += ["", *_entry_lines(entry)]
-    if any(check.conf.roundup_power2_divisions):
+    if any(divisions > 1 for divisions in check.conf.roundup_power2_divisions):
         lines += ["", *_roundup_lines(check.conf.roundup_power2_divisions)]
     lines += _advice_lines(check, source, issues)
     return lines
@@ -195,7 +202,7 @@ def _entry_lines(entry: ConfEntry) -> list[str]:
 
 
 def _roundup_lines(slots: tuple[int, ...]) -> list[str]:
-    """The table of divisions, equal neighbours joined; slot i is for sizes from 2^i MiB, slot 0 also for smaller ones."""
+    """The table of divisions, equal neighbours joined; slot i is for sizes from 2^i MiB, slot 0 also for less."""
     from oomctl.units import MIB, format_size
 
     lines = ["Sizes are rounded up like this:"]
@@ -215,7 +222,7 @@ def _roundup_lines(slots: tuple[int, ...]) -> list[str]:
 
 
 def _advice_lines(check: ConfCheck, source: _Source, issues: list[ConfIssue]) -> list[str]:
-    from oomctl.model.alloc_conf import env_names
+    from oomctl.model.alloc_conf import env_names, export_line
 
     if not any(issue.severity in ("error", "warning") for issue in issues):
         return []
@@ -225,8 +232,7 @@ def _advice_lines(check: ConfCheck, source: _Source, issues: list[ConfIssue]) ->
         return []
     if not check.corrected:
         return ["", *wrap(f"Without what is refused or has no effect nothing is left: leave {name} unset.")]
-    export = f"set {name}=" if check.platform == "windows" else f"export {name}="
-    return ["", "Use instead:", f"  {export}{check.corrected}"]
+    return ["", "Use instead:", "  " + export_line(name, check.corrected, check.platform)]
 
 
 def _as_json(check: ConfCheck, source: _Source) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomctl.model.alloc_conf.check import PLATFORMS, ConfCheck, ConfEntry, check_conf, lint
-from oomctl.model.alloc_conf.env import ENV_NAMES, env_name, env_names, name_issue
+from oomctl.model.alloc_conf.env import ENV_NAMES, env_name, env_names, export_line, name_issue
 from oomctl.model.alloc_conf.option import Option
 from oomctl.model.alloc_conf.options import OPTIONS
 from oomctl.model.alloc_conf.parse import conf_from_recorded, format_conf, parse_conf
@@ -25,6 +25,7 @@ __all__ = [
     "conf_from_recorded",
     "env_name",
     "env_names",
+    "export_line",
     "format_conf",
     "lint",
     "name_issue",

@@ -136,7 +136,7 @@ DEVICE_OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example="roundup_power2_divisions:8",
         shared=True,
-        see=("requested", "fragmentation"),
+        see=("rounding", "fragmentation"),
     ),
     Option(
         key="roundup_bypass_threshold_mb",

@@ -67,6 +67,21 @@ def name_issue(name: str, torch: Version, backend: str = "cuda") -> ConfIssue | 
     return ConfIssue("error", "", text)
 
 
+def export_line(name: str, text: str, platform: str = "linux") -> str:
+    """The whole line to paste into a shell; quoted where the shell would read brackets or ``>`` as its own.
+
+    Args:
+        name: Environment variable.
+        text: Settings string.
+        platform: windows writes it for cmd.exe, everything else for a POSIX shell.
+    """
+    special = any(char in text for char in "[]><&|;\"' ")
+    if platform == "windows":
+        return f'set "{name}={text}"' if special else f"set {name}={text}"
+    quoted = "'" + text.replace("'", "'\\''") + "'"
+    return f"export {name}={quoted if special else text}"
+
+
 def env_name(torch: VersionRange, backend: str = "cuda") -> str:
     """The name to advise: it works on every version of the range that reads settings at all.
 
