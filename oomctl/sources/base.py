@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from oomctl.model.common import Skipped, VersionRange
+from oomctl.model.log import TextFindings
 from oomctl.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from oomctl.model.evidence import Evidence
     from oomctl.progress import Progress
     from oomctl.sources.content import Content
 
@@ -24,7 +24,7 @@ class Findings:
         format: Encoding, for example "pickle protocol 4" or "text".
         torch: Versions that could have written it.
         snapshots: Decoded snapshots.
-        text: What a text proves, as an `Evidence` without inputs; None for other formats.
+        text: What a text proves; None for other formats.
         report: A report of oomctl's own, as parsed JSON; None for other formats.
         skipped: What could not be read, and why.
     """
@@ -33,7 +33,7 @@ class Findings:
     format: str
     torch: VersionRange = VersionRange()
     snapshots: tuple[Snapshot, ...] = ()
-    text: Evidence | None = None
+    text: TextFindings | None = None
     report: Mapping[str, object] | None = None
     skipped: tuple[Skipped, ...] = ()
 

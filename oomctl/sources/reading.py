@@ -10,7 +10,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Final
 
 from oomctl.errors import OomctlError
@@ -243,9 +243,7 @@ class _Incident:
         )
 
 
-_TEXT_FIELDS: Final = tuple(
-    f.name for f in fields(Evidence) if f.name not in ("inputs", "snapshots", "conf", "torch", "skipped", "reports")
-)
+_TEXT_FIELDS: Final = ("oom_events", "memory_summaries", "memory_stats", "series", "smi", "signs", "tracebacks")
 
 
 def _chunks(file: Any) -> Iterator[bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Iterator
 from typing import Final
 
 from oomctl.progress import Progress
@@ -11,7 +10,7 @@ from oomctl.sources.base import Findings, Place
 from oomctl.sources.content import Content
 from oomctl.sources.looks import is_text
 
-_MARKS: Final = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_UTF16: Final = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
 class TextSource:
@@ -21,25 +20,14 @@ class TextSource:
 
     def sniff(self, head: bytes) -> bool:
         """Whether it reads as text."""
-        return is_text(b"".join(_as_utf8([head])))
+        for mark, name in _UTF16:
+            if head.startswith(mark):
+                return is_text(head[2 : len(head) & ~1].decode(name, "replace").encode("utf-8", "replace"))
+        return is_text(head)
 
     def read(self, content: Content, place: Place, progress: Progress) -> Findings:
         """Reads it line by line."""
         from oomctl.sources.text import read_text
 
-        found = read_text(_as_utf8(content.chunks()), place.index, place.rank)
+        found = read_text(content.chunks(), place.index, place.rank)
         return Findings(found.kind, "text", found.torch, text=found)
-
-
-def _as_utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    decoder = None
-    first = True
-    for chunk in chunks:
-        data = chunk
-        if first:
-            first = False
-            for mark, name in _MARKS:
-                if chunk.startswith(mark):
-                    data = chunk[len(mark) :]
-                    decoder = codecs.getincrementaldecoder(name)("replace")
-        yield data if decoder is None else decoder.decode(data).encode("utf-8", "replace")
