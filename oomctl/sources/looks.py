@@ -32,12 +32,16 @@ _HINTS: Final = {
     "Git LFS": "run `git lfs pull` first",
     "SQLite": "give the snapshot that it was made from",
     "weights": "give the memory snapshot or the log of the run",
+    "protocol 0": "a memory snapshot is written with protocol 2 or later",
     "checkpoint": "give the file that torch.cuda.memory._dump_snapshot() wrote, or the log of the run",
     "Python script": "give the log of the run, or the snapshot that it wrote",
     "HTML page": "copy the text of the page into a file, or give the snapshot file",
 }
 GENERAL_HINT: Final = "oomctl reads memory snapshots (torch.cuda.memory._dump_snapshot) and logs as text"
 _SAFETENSORS: Final = re.compile(rb".{3}[\0-\x0f]\0\0\0\0\{\"", re.DOTALL)
+_TEXT_PICKLE: Final = re.compile(
+    rb"(?:\(?(?:[dl]p[0-9]+\n|c\w[\w.]*\n\w+\n)|\((?:lp|dp)|c\w[\w.]*\n\w+\np[0-9]+\n|[\]}]q.[(\]}])", re.DOTALL
+)
 _SCRIPT: Final = re.compile(
     rb"\A(?:#![^\n]*python|\s*(?:#[^\n]*\n\s*)*(?:\"\"\"|import \w|from [\w.]+ import |def \w+\(|class \w+))"
 )
@@ -56,6 +60,8 @@ def looks_like(head: bytes) -> str | None:
         return "model weights (safetensors)"
     if is_html(head):
         return "an HTML page"
+    if _TEXT_PICKLE.match(head):
+        return "a pickle of protocol 0 or 1"
     if not head.strip(b"\0"):
         return "a file of zero bytes only"
     if not is_text(head):
@@ -66,6 +72,11 @@ def looks_like(head: bytes) -> str | None:
 def hint_for(name: str | None) -> str:
     """What to do about a file that looks like that."""
     return next((hint for word, hint in _HINTS.items() if name is not None and word in name), GENERAL_HINT)
+
+
+def is_refused_text(head: bytes) -> bool:
+    """Whether content reads as text but is of a kind that has nothing to say to a reader of logs."""
+    return bool(_TEXT_PICKLE.match(head)) or head.startswith(b"version https://git-lfs")
 
 
 def is_html(head: bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from oomctl.errors import OomctlError
 from oomctl.sources.looks import hint_for
@@ -15,7 +15,6 @@ _HINT: Final = hint_for("checkpoint")
 _LEGACY_TORCH: Final = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 """The number 0x1950a86a20f9469cfc6c, with which `torch.save` of torch < 1.6 begins."""
 _NAMES_CODE: Final = b"ci\x93"
-_CALLS: Final = b"\x82\x83\x84PQ"
 _CHECKPOINT: Final = re.compile(
     r"(?:torch|numpy|collections\.OrderedDict|transformers|accelerate|argparse\.Namespace|omegaconf|__main__)\b"
 )
@@ -49,35 +48,33 @@ def refuse(data: bytes, found: Walk) -> None:
             "made to exhaust memory does",
             _HINT,
         )
-    if found.reason == "tuple":
-        raise OomctlError("not a memory snapshot: it holds tuples of other things than numbers", _HINT)
-    if found.reason == "opcode":
-        code = data[found.end]
-        if code in _NAMES_CODE:
-            name = _global_name(data, found.end)
-            if name:
-                _refuse_global(name)
-        elif code in _CALLS and found.end < 4096:
-            raise OomctlError(
-                "refused: the pickle refers to objects outside of it, which no memory snapshot does", _HINT
-            )
+    if found.reason == "opcode" and data[found.end] in _NAMES_CODE:
+        name = _global_name(data, found)
+        if name:
+            _refuse_global(name)
+    if b"segments" not in data[:4096] and b"total_size" not in data[:4096]:
+        raise OomctlError("a pickle, but not of a memory snapshot", _HINT)
 
 
-def _global_name(data: bytes, at: int) -> str:
-    """The name that the opcode there asks for, or "" if it is garbage."""
-    line_end = data.find(b"\n", data.find(b"\n", at, at + 300) + 1, at + 600) if data[at] != 0x93 else at
-    if line_end < at:
-        return ""
-    decoder = _Naming(io.BytesIO(data[: line_end + 1]))
+def _global_name(data: bytes, found: Walk) -> str:
+    """The name that the opcode at the walk's end asks for, or "" if it is garbage."""
+    at = last = found.end
+    if data[at] != 0x93:
+        last = data.find(b"\n", data.find(b"\n", at, at + 300) + 1, at + 600)
+        if last < at:
+            return ""
+    # A FRAME promises more bytes than this part has, so the frames go.
+    edges = [0, *(edge for frame in found.frames or () for edge in (frame, frame + 9)), last + 1]
+    part = b"".join(data[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
+    decoder = _Naming(io.BytesIO(part))
     try:
         decoder.load()
     except Exception:  # the decoder raises nearly any kind on damaged data
-        name = decoder.name
-        return name if re.fullmatch(r"[\w.<>]{3,200}", name) else ""
+        return decoder.name if re.fullmatch(r"[\w.<>]{3,200}", decoder.name) else ""
     return ""
 
 
-def _refuse_global(name: str) -> Any:
+def _refuse_global(name: str) -> NoReturn:
     if _CHECKPOINT.match(name):
         raise OomctlError(f"this looks like a checkpoint ({name}), not a memory snapshot", _HINT)
     raise OomctlError(

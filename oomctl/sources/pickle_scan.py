@@ -9,7 +9,7 @@ tuples of tuples (hashing those as a key takes forever), and more objects than a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -78,10 +78,11 @@ class Walk:
 
 @dataclass(slots=True)
 class _Tally:
-    """What cursors met on the way."""
+    """What cursors met on the way; `frames` only from the plain walk."""
 
-    counts: NDArray[np.int64]
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))
     largest_put: int = -1
+    frames: list[int] = field(default_factory=list)
 
     def judged(self, size: int, walk: Walk) -> Walk:
         """The walk, or why it must not be decoded although its opcodes are allowed."""
@@ -109,7 +110,7 @@ def walk(data: bytes) -> Walk:
     batches = {m.end() - 1 for m in re.finditer(rb"ue\(", data)}
     starts = sorted({0, *chain, *batches, *_spread(data)})
     while size < len(starts) * _SMALL and size >= _SMALL:
-        tally = _Tally(np.zeros(256, np.int64))
+        tally = _Tally()
         stops = _walk_abreast(data, np.array(starts, np.int64), tally)
         wrong = next((i for i, stop in enumerate(stops) if i + 1 == len(starts) or stop != starts[i + 1]), 0)
         if wrong + 1 < len(starts) and stops[wrong] > starts[wrong + 1]:
@@ -117,11 +118,11 @@ def walk(data: bytes) -> Walk:
             starts = [s for s in starts if s <= starts[wrong] or s >= stops[wrong]]
             continue
         if wrong + 1 == len(starts) and stops[wrong] >= 0:
-            end, reason = _walk_plainly(data, starts[wrong], _Tally(np.zeros(256, np.int64)))
+            end, reason = _walk_plainly(data, starts[wrong], _Tally())
         else:
             # What is wrong is in the middle: count what is before it only, and find it one opcode at a time.
             wrong = max(0, wrong - (stops[wrong] < 0))
-            tally = _Tally(np.zeros(256, np.int64))
+            tally = _Tally()
             if wrong:
                 _walk_abreast(data[: starts[wrong]], np.array(starts[:wrong], np.int64), tally)
             end, reason = _walk_plainly(data, starts[wrong], tally)
@@ -129,8 +130,9 @@ def walk(data: bytes) -> Walk:
         before = [f for f in chain if f < end]
         frames = tuple(before) if known.issuperset(before) and len(before) == tally.counts[FRAME] else None
         return tally.judged(size, Walk(end, reason, 0, frames, tuple(sorted(batches & known))))
-    tally = _Tally(np.zeros(256, np.int64))
-    return tally.judged(size, Walk(*_walk_plainly(data, 0, tally), 0))
+    tally = _Tally()
+    end, reason = _walk_plainly(data, 0, tally)
+    return tally.judged(size, Walk(end, reason, 0, tuple(tally.frames)))
 
 
 def _frame_chain(data: bytes) -> list[int]:
@@ -280,7 +282,9 @@ def _walk_plainly(data: bytes, start: int, tally: _Tally) -> tuple[int, str]:
         if at + step > size:
             break
         counts[code] += 1
-        if code != FRAME:
+        if code == FRAME:
+            tally.frames.append(at)
+        else:
             numbers = numbers + 1 if code in _NUMBERS else 0
         at += step
     tally.counts += np.array(counts, np.int64)

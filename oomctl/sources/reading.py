@@ -19,7 +19,7 @@ from oomctl.model.evidence import Evidence
 from oomctl.progress import Progress, silent
 from oomctl.sources.base import Findings, Place
 from oomctl.sources.content import CHUNK, DEFAULT_MAX_BYTES, Content, Meter, compression, decompressed
-from oomctl.sources.looks import GENERAL_HINT, hint_for, looks_like
+from oomctl.sources.looks import GENERAL_HINT, hint_for, is_refused_text, looks_like
 from oomctl.sources.registry import SOURCES
 from oomctl.units import format_size
 
@@ -29,6 +29,7 @@ MAX_MEMBERS: Final = 200
 """Files of one zip that are read."""
 _RANK: Final = re.compile(r"(?:rank|local_rank|worker)[ _.=-]?([0-9]{1,5})(?![0-9])", re.IGNORECASE)
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
+_NOTHING: Final = "nothing in it is about GPU memory"
 _CHECKPOINT: Final = "a torch checkpoint (torch.save), not a memory snapshot"
 
 
@@ -69,6 +70,9 @@ def read_inputs(
     progress("reading", 1.0)
     if not incident.inputs:
         raise OomctlError("no input", "give a snapshot, a log, or - for the standard input")
+    if len(incident.unrelated) == len(incident.inputs):
+        name = incident.unrelated[0]
+        raise OomctlError(f"{_shown(incident.inputs[0].path)}: {name}; {_NOTHING}", hint_for(name))
     return incident.evidence()
 
 
@@ -102,6 +106,8 @@ class _Incident:
     inputs: list[InputFile] = field(default_factory=list)
     findings: list[Findings] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    unrelated: list[str] = field(default_factory=list)
+    """What the inputs look like in which nothing was found."""
 
     def add(self, path: str, stdin: BinaryIO | None) -> None:
         if path == "-":
@@ -159,10 +165,14 @@ class _Incident:
                 self._zip(name, content)
             return
         source = next((s for s in SOURCES if s.sniff(content.head)), None)
-        if source is None:
+        if source is None or is_refused_text(content.head):
             raise OomctlError(*_refusal(content.head))
+        head = content.head
         place = Place(name, len(self.inputs), _rank(name))
         found = source.read(content, place, self.progress)
+        if found.kind == "unknown":
+            self.unrelated.append(looks_like(head) or "a text")
+            self.skipped.append(Skipped("one of the inputs", f"{_shown(name)}: {_NOTHING}"))
         form = ", ".join((found.format, *reversed(content.containers)))
         self.inputs.append(InputFile(name, found.kind, form, found.torch, None, 0))
         self.findings.append(found)
