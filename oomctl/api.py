@@ -14,7 +14,8 @@ from oomctl.progress import Progress, silent
 if TYPE_CHECKING:
     from oomctl.model.evidence import Evidence
     from oomctl.model.pages import Page
-    from oomctl.model.report import Report
+    from oomctl.model.report import Report, WhatIf, WhatIfRun
+    from oomctl.model.snapshot import Snapshot
 
 
 def load(
@@ -98,6 +99,122 @@ def render(report: Report, fmt: str = "terminal", **options: Any) -> str:
     return reports.render(report, fmt, **options)
 
 
+def what_if(
+    incident: Evidence | Snapshot | str,
+    confs: Sequence[str] | None = None,
+    *,
+    limit: int | None = None,
+    fit: bool = False,
+    device: int | None = None,
+    torch: str | None = None,
+    processes: int = 1,
+    progress: Progress = silent,
+) -> WhatIf:
+    """Replays the trace of a snapshot under other allocator settings.
+
+    Args:
+        incident: A snapshot, its path, or evidence that holds one (a log beside it tells the limit).
+        confs: Settings such as "expandable_segments:True", "" for the defaults; None tries a sensible set.
+        limit: Bytes that the allocator may reserve, as a memory fraction would cap it; None takes what the inputs tell.
+        fit: Also find the smallest limit at which every request is served.
+        device: Device ordinal; by default the one that failed, else the one with the longest trace.
+        torch: The version to model, such as "2.9"; by default the one that wrote the snapshot.
+        processes: Worker processes.
+        progress: Called with what is being done and the share done, 0 to 1.
+
+    Returns:
+        One run a setting, the best first, with how well the replay reproduces the recording.
+
+    Raises:
+        OomctlError: There is no trace to replay.
+    """
+    from oomctl import allocator
+    from oomctl.model.evidence import Evidence
+
+    if isinstance(incident, str):
+        incident = load(incident, progress=progress)
+    evidence = incident if isinstance(incident, Evidence) else Evidence(snapshots=(incident,))
+    snapshot, index = _replayable(evidence, device)
+    version = _version(torch) if torch is not None else None
+    known = snapshot.torch & evidence.torch
+    low, high, total = _limit_in_text(evidence) if limit is None else (None, None, None)
+    return allocator.what_if(
+        snapshot,
+        index,
+        confs,
+        torch=version or known.high or known.low or (2, 11),
+        limit=limit,
+        limit_low=low,
+        limit_high=high,
+        device_total=total,
+        fit=fit,
+        processes=processes,
+        progress=progress,
+    )
+
+
+def replay(
+    snapshot: Evidence | Snapshot | str,
+    conf: str = "",
+    *,
+    limit: int | None = None,
+    device: int | None = None,
+    torch: str | None = None,
+) -> WhatIfRun:
+    """Replays the trace of a snapshot under one allocator setting.
+
+    Args:
+        snapshot: A snapshot, its path, or evidence that holds one.
+        conf: For example "expandable_segments:True"; "" is the defaults.
+        limit: Bytes that the allocator may reserve; None takes what the inputs tell.
+        device: Device ordinal; by default the one that failed.
+        torch: The version to model, such as "2.9".
+
+    Raises:
+        OomctlError: There is no trace to replay.
+    """
+    return what_if(snapshot, [conf], limit=limit, device=device, torch=torch).runs[0]
+
+
+def render_whatif(whatif: WhatIf, fmt: str = "terminal", **options: Any) -> str:
+    """What-if results as text: "terminal" (options columns, color, unicode) or "json"."""
+    from oomctl.report.whatif import render_whatif as render_page
+
+    return render_page(whatif, fmt, **options)
+
+
+def _replayable(evidence: Evidence, device: int | None) -> tuple[Snapshot, int]:
+    """The snapshot and device to replay: the one asked for, else one that failed, else the longest trace."""
+    found = [
+        (len(d.trace.device_free) > 0, len(d.trace), snapshot, d.index)
+        for snapshot in evidence.snapshots
+        for d in snapshot.devices
+        if d.trace is not None and device in (None, d.index)
+    ]
+    if not found:
+        where = "" if device is None else f" for GPU {device}"
+        raise OomctlError(
+            f"there is no trace to replay{where}: a snapshot with recorded events is needed",
+            "call torch.cuda.memory._record_memory_history() when the program starts, and dump before turning it off",
+        )
+    best = max(found, key=lambda row: row[:2])
+    return best[2], best[3]
+
+
+def _limit_in_text(evidence: Evidence) -> tuple[int | None, int | None, int | None]:
+    """(least, most, card): bounds of the memory fraction's cap and the card's size, from rounded figures in a log."""
+    from oomctl.units import GIB, MIB
+
+    allowed = next((e.allowed for e in reversed(evidence.oom_events) if e.allowed and e.line), None)
+    total = next((e.total_capacity for e in reversed(evidence.oom_events) if e.total_capacity and e.line), None)
+
+    def slack(value: int) -> int:  # two decimals are printed
+        return (GIB if value > GIB else MIB) // 200 + 1
+
+    low, high = (None, None) if allowed is None else (allowed - slack(allowed), allowed + slack(allowed))
+    return low, high, None if total is None else total + slack(total)
+
+
 def report_schema() -> dict[str, Any]:
     """The JSON Schema of the JSON format."""
     from oomctl.report.schema import schema
@@ -135,7 +252,10 @@ def _read_back(evidence: Evidence) -> Report:
             "a report of oomctl is read back alone, not together with other inputs",
             "diagnose the snapshot and the log that it was made from",
         )
-    return from_json(evidence.reports[0])
+    try:
+        return from_json(evidence.reports[0])
+    except OomctlError as error:
+        raise OomctlError(f"{evidence.inputs[0].path}: {error.message}", error.hint) from error
 
 
 def _concluded(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from oomctl.cli import exits
 from oomctl.cli.options import chosen_redaction, chosen_size
@@ -64,9 +64,8 @@ def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
     from oomctl import api
 
     chosen_redaction(wanted.redact)
-    stdin = None if sys.stdin is None else sys.stdin.buffer
     with watched() as progress:
-        evidence = api.load(*inputs, stdin=stdin, max_bytes=chosen_size(wanted.max_size), progress=progress)
+        evidence = api.load(*inputs, stdin=_stdin(), max_bytes=chosen_size(wanted.max_size), progress=progress)
         report = api.diagnose(
             evidence,
             device=wanted.device,
@@ -82,6 +81,14 @@ def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
         write_stderr(f"wrote {path} ({format_size(size)})")
     write_stdout(_rendered(report, wanted.fmt, wanted))
     return exits.FINDING if _fails(report, wanted.fail_on) else exits.OK
+
+
+def _stdin() -> BinaryIO | None:
+    """Standard input as bytes; from a keyboard unbuffered, so that one Ctrl-D ends it."""
+    if sys.stdin is None:
+        return None
+    buffer: BinaryIO = sys.stdin.buffer
+    return getattr(buffer, "raw", buffer) if sys.stdin.isatty() else buffer
 
 
 def _rendered(report: Report, fmt: str, wanted: Wanted, *, for_file: bool = False) -> str:

@@ -63,7 +63,7 @@ def test_written_files(suffix: str, tmp_path: Path, capfd: Captured) -> None:
     out, err = capfd.readouterr()
     assert "fragmentation" in out.splitlines()[0]
     assert err.startswith(f"wrote {target} (")
-    assert "fragmentation" in target.read_text(encoding="utf-8")
+    assert "fragmentation" in target.read_text(encoding="utf-8").lower()
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
 
@@ -73,7 +73,9 @@ def test_a_report_is_read_back(suffix: str, tmp_path: Path, capfd: Captured) -> 
     redact = ["--redact=none"]
     assert main(["diagnose", *paths("losses-kept"), "-o", str(target), "--json", *redact]) == 0
     first = json.loads(capfd.readouterr().out)
-    assert printed_json(["diagnose", str(target), "--json", *redact], capfd) == first
+    again = printed_json(["diagnose", str(target), "--json", *redact], capfd)
+    pictures = {"timeline", "segment_map", "steps", "whatif"} if suffix == ".html" else set()  # thinned in the page
+    assert {key for key in first if again.get(key) != first[key]} <= pictures
 
 
 def test_a_report_is_no_evidence(tmp_path: Path, capfd: Captured) -> None:
