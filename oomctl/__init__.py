@@ -8,13 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["OomctlError", "__version__", "diagnose", "load", "render"]
+__all__ = ["OomctlError", "__version__", "diagnose", "load", "render", "replay"]
 
 if TYPE_CHECKING:
-    from oomctl.api import diagnose, load, render
+    from oomctl.api import diagnose, load, render, replay
     from oomctl.errors import OomctlError
 
-_LAZY = {"diagnose": "oomctl.api", "load": "oomctl.api", "render": "oomctl.api", "OomctlError": "oomctl.errors"}
+_LAZY = {
+    "OomctlError": "oomctl.errors",
+    "diagnose": "oomctl.api",
+    "load": "oomctl.api",
+    "render": "oomctl.api",
+    "replay": "oomctl.api",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -270,8 +270,8 @@ def _concluded(
 
         version = _version(torch)
         evidence = replace(evidence, torch=VersionRange(version, version))
-    conclusions = diagnosis.conclude(evidence, user_roots=tuple(user_roots), progress=progress)
-    first, *others = [remedies.advise(one, whatif=whatif, progress=progress) for one in conclusions]
+    conclusions = diagnosis.conclude(evidence, user_roots=tuple(user_roots), whatif=whatif, progress=progress)
+    first, *others = [remedies.advise(one) for one in conclusions]
     return replace(first, others=tuple(others))
 
 

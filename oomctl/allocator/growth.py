@@ -195,6 +195,41 @@ def read_growth(
     return _Reader(requests, trace, pools, stacks, policy).read()
 
 
+def with_flushed_frees(requests: Requests, attempts: Sequence[Attempt]) -> Requests:
+    """The requests with frees that a refused request waited for moved behind it.
+
+    Before a flush the allocator waits for other streams, which shows as free_completed events just before the request.
+    It does not search its caches again after that, so these blocks are not there for the request.
+    """
+    order = np.arange(len(requests))
+    completed = requests.op == Op.FREE_COMPLETED
+    asking = (requests.op == Op.ALLOC) | (requests.op == Op.OOM)
+    for attempt in attempts:
+        if not attempt.refused:
+            continue
+        row = int(np.searchsorted(requests.event, attempt.event))
+        while not asking[row]:
+            row += 1
+        first = row
+        while first > 0 and completed[first - 1]:
+            first -= 1
+        if first < row:
+            order[first], order[first + 1 : row + 1] = row, np.arange(first, row)
+    if not np.any(order[1:] < order[:-1]):
+        return requests
+    # A moved free takes the event of the request that it now follows, so that events stay in order.
+    event = np.maximum.accumulate(requests.event[order])
+    return replace(
+        requests,
+        op=requests.op[order],
+        block=requests.block[order],
+        size=requests.size[order],
+        group=requests.group[order],
+        address=requests.address[order],
+        event=event,
+    )
+
+
 def with_empties(requests: Requests, emptied: Sequence[Emptied]) -> Requests:
     """The requests with the program's empty_cache calls among them."""
     if not emptied:

@@ -13,7 +13,7 @@ from oomctl.allocator.address import Chunks
 from oomctl.allocator.blocks import Block
 from oomctl.allocator.heap import Driver, Heap
 from oomctl.allocator.limits import NO_LIMITS, Limits
-from oomctl.allocator.policy import MIN_BLOCK, SMALL_REQUEST, Policy
+from oomctl.allocator.policy import SMALL_REQUEST, Policy
 from oomctl.allocator.requests import Op, Requests
 from oomctl.allocator.seed import seed
 from oomctl.allocator.start import Start
@@ -199,7 +199,7 @@ def replay(
             continue
         break
 
-    outcome.curve_event = requests.event[curve_event].tolist() if len(requests) else curve_event
+    outcome.curve_event = [0, *requests.event[curve_event[1:]].tolist()]
     if outcome.failed_at is not None:
         outcome.failed_at = int(requests.event[outcome.failed_at])
     outcome.peak_reserved, outcome.peak_allocated = heap.peak_reserved, peak
@@ -212,8 +212,8 @@ def _rows(requests: Requests, policy: Policy, low: int, high: int) -> Iterator[t
     """Rows [low, high) as (op, life, block size, number of the arena, recorded address)."""
     op = requests.op[low:high]
     size = requests.size[low:high]
-    # The size of a recorded failure has been rounded already.
-    rounded = np.where(op == Op.OOM, np.maximum(size, MIN_BLOCK), policy.round(size))
+    # The size of a recorded failure is a block's size already; rounding leaves it as it is, but for the padding.
+    rounded = policy.round(np.where(op == Op.OOM, size - policy.padding, size))
     arena = requests.group[low:high].astype(np.int64) * 2 + (rounded <= SMALL_REQUEST)
     columns = (op, requests.block[low:high], rounded, arena, requests.address[low:high])
     return zip(*(column.tolist() for column in columns), strict=True)

@@ -234,7 +234,7 @@ def _pool_of_events(device: DeviceSnapshot, trace: Trace, calls: Iterable[Driver
     what lies in no final segment is taken for the default pool.
     """
     n = len(trace)
-    pools = np.zeros(n, np.int32)
+    pools: NDArray[np.int32] = np.zeros(n, np.int32)
     segments = device.segments
     if len(device.pools) > 1 and len(segments):
         born = {call.address: call.event for call in calls if call.action == Action.SEGMENT_ALLOC}
@@ -262,7 +262,7 @@ def _oom_groups(
     trace: Trace, groups: tuple[tuple[PoolId, int], ...], group: NDArray[np.int32], ooms: NDArray[np.int64]
 ) -> NDArray[np.int32]:
     """Groups of failed requests; they have no address, so a capture stream's last allocation tells the pool."""
-    found = group[ooms].copy()
+    found: NDArray[np.int32] = group[ooms].copy()
     unnamed = np.ones(len(ooms), bool) if trace.pool is None else trace.pool[ooms] < 0
     for stream in np.unique(trace.stream[ooms[unnamed]]).tolist():
         if stream == 0:

@@ -13,7 +13,7 @@ import numpy as np
 
 from oomctl.allocator.address import Recorded
 from oomctl.allocator.blocks import Block
-from oomctl.allocator.growth import Growth, read_growth, with_empties
+from oomctl.allocator.growth import Growth, read_growth, with_empties, with_flushed_frees
 from oomctl.allocator.limits import NO_LIMITS, Bracket, Limits, bracket
 from oomctl.allocator.policy import MIN_BLOCK, SMALL_REQUEST, Policy, policy_of
 from oomctl.allocator.replay import Outcome, Schedule, replay
@@ -112,7 +112,7 @@ def read_recording(
     progress("reading the requests", 0.0)
     requests = read_requests(device)
     growth = read_growth(requests, trace, device.pools, snapshot.stacks, policy)
-    requests = with_empties(requests, growth.emptied)
+    requests = with_empties(with_flushed_frees(requests, growth.attempts), growth.emptied)
     if until is None:
         until = fatal_oom(requests)
     found = bracket(growth, trace.device_free, policy, until)

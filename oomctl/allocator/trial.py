@@ -8,7 +8,7 @@ may still fail later.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -21,9 +21,11 @@ from oomctl.allocator.heap import Driver
 from oomctl.allocator.limits import NO_LIMITS, Limits
 from oomctl.allocator.policy import UNLIMITED, Policy
 from oomctl.allocator.replay import Outcome, Schedule, replay
+from oomctl.allocator.requests import Op, Requests
 from oomctl.allocator.selftest import Recording
 from oomctl.model.alloc_conf import AllocConf
 from oomctl.model.report import WhatIfRun
+from oomctl.units import format_size
 
 CURVE_POINTS: Final = 240
 """Points that a reserved curve is thinned to; the highest of each stretch stays."""
@@ -32,6 +34,7 @@ TRUSTED: Final = 0.999
 FIT_STEP: Final = 2 << 20
 """Bytes; how closely the smallest limit is looked for."""
 FIRM, LIKELY, OPEN, ESTIMATE = "firm", "likely", "open", "estimate"
+MIDDLE: Final = "the trace starts in the middle of the program; what happened before it is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class Trial:
 
     def __init__(self, job: Job, case: Case) -> None:
         self.job, self.case = job, case
-        self.recording = job.recording
+        self.recording, self.room = job.recording, job.limit
         self.certainty = FIRM
         self.notes: list[str] = []
 
@@ -109,16 +112,17 @@ class Trial:
             return self._withheld(f"this version does not start with the setting: {case.refused}")
         own = recording.identity
         if not recording.exact:
-            if own.exact < TRUSTED * own.allocs or not own.allocs:
+            if own.exact < TRUSTED * own.allocs or (not own.allocs and own.segments_exact < own.segments):
                 return self._withheld(f"withheld, as the replay does not reproduce the recording: {own.reason}")
             self.doubt(f"the replay reproduces the recording but for details: {own.reason}")
         if case.conf.backend != "native":
-            return estimate.async_run(recording, case.text, self.job.limit.ends, CURVE_POINTS)
+            return estimate.async_run(recording, case.text, self.room.ends, CURVE_POINTS)
         seedings = self._seedings()
-        outcomes = [self._replay(end, seedings[0]) for end in self.job.limit.ends]
+        ends = [self._limits(value) for value in self.room.ends]
+        outcomes = [self._replay(limits, seedings[0]) for limits in ends]
         main = outcomes[0]
-        served = self._verdict(outcomes)
-        self._second_opinions(main, seedings[1:])
+        served = self._verdict(outcomes, seedings[0])
+        self._second_opinions(main, ends[0], seedings)
         if self.certainty == OPEN:
             served = None
         self._remarks(main)
@@ -144,21 +148,35 @@ class Trial:
     def _withheld(self, reason: str) -> WhatIfRun:
         return WhatIfRun(self.case.text, None, None, None, None, certainty=OPEN, notes=(reason,))
 
-    def _replay(self, limit: int, seeding: str, driver: Callable[[], Driver] | None = None) -> Outcome:
-        bounds = self.job.limit
-        limits = NO_LIMITS if limit >= UNLIMITED and bounds.capacity >= UNLIMITED else bounds.at(limit)
+    def _limits(self, value: int) -> Limits:
+        """Limits if the limit is this many bytes; a fraction in the setting itself counts as well."""
+        room = self.room
+        limits = NO_LIMITS if value >= UNLIMITED and room.capacity >= UNLIMITED else room.at(value)
+        share = self.case.conf.per_process_memory_fraction
+        if share is not None and share < 1 and room.capacity < UNLIMITED:
+            limits = Limits(min(limits.fraction, int(share * room.capacity)), limits.capacity)
+        return limits
+
+    def _replay(
+        self,
+        limits: Limits,
+        seeding: str,
+        driver: Callable[[], Driver] | None = None,
+        requests: Requests | None = None,
+    ) -> Outcome:
+        room, until = self.room, self.recording.until
         schedule: Schedule = ()
-        if bounds.before is not None and self.recording.until is not None:
-            schedule = ((self.recording.until, limits),)
-            limits = bounds.before
+        if room.before is not None and until is not None:
+            schedule = ((until, limits),)
+            limits = room.before
         return replay(
-            self.recording.requests,
+            self.recording.requests if requests is None else requests,
             self.case.policy,
             limits=limits,
             driver=self.recording.recorded_driver() if driver is None else driver(),
             start=self.recording.start,
             seeding=seeding,
-            until=self.recording.until,
+            until=until,
             schedule=schedule,
         )
 
@@ -175,59 +193,69 @@ class Trial:
             return ("hybrid", "packed")
         return ("pinned", "packed")
 
-    def _verdict(self, outcomes: Sequence[Outcome]) -> bool | None:
+    def _verdict(self, outcomes: Sequence[Outcome], seeding: str) -> bool | None:
         """Whether the fatal request was served, if both ends of the limit say the same."""
-        verdicts = {self._served(outcome) for outcome in outcomes}
+        if self.recording.until is None:
+            return None
+        verdicts = {outcome.failed_at is None for outcome in outcomes}
         if len(verdicts) > 1:
-            self.doubt("the limit is not known closely enough to tell; --limit would settle it", OPEN)
-        return verdicts.pop() if self.recording.until is not None else None
+            needed = self._least(lambda v: self._replay(self._limits(v), seeding).failed_at is None, *self.room.ends)
+            self.doubt(f"served if the limit was at least {format_size(needed)}, which the trace leaves open", OPEN)
+        return verdicts.pop()
 
-    def _served(self, outcome: Outcome) -> bool:
-        """Whether nothing failed up to and including the last request."""
-        return outcome.failed_at is None
-
-    def _second_opinions(self, main: Outcome, other_seedings: Sequence[str]) -> None:
-        """Replays with another address order and another placement of old blocks, to see what rests on them."""
-        end = self.job.limit.ends[0]
+    def _second_opinions(self, main: Outcome, limits: Limits, seedings: Sequence[str]) -> None:
+        """Other address orders, old-block placements and request sizes, to see whether the verdict rests on them."""
+        served = main.failed_at is None
         if not self.recording.requests.complete:
-            self.doubt("the trace starts in the middle of the program")
-        for seeding in other_seedings:
-            if self._served(self._replay(end, seeding)) != self._served(main):
-                self.doubt("it depends on what happened before the recording started", OPEN)
-        driver = main.heap.driver
-        follows = getattr(driver, "exact", False)
-        if main.heap.segments and not follows:
-            occupied = [(s.address, s.size) for s in self.recording.start.segments if not s.expandable]
-            for other in (Chunks, Descending):
-                outcome = self._replay(end, self._seedings()[0], partial(other, occupied))
-                if self._served(outcome) != self._served(main):
-                    self.doubt("the answer depends on where the driver puts segments, which no recording tells")
-                    break
-                if outcome.peak_reserved != main.peak_reserved:
-                    self.doubt("the peak depends a little on where the driver puts segments")
-                    break
+            self.doubt(MIDDLE)
+        for seeding in seedings[1:]:
+            if (self._replay(limits, seeding).failed_at is None) != served:
+                self.doubt("it depends on what happened before the recording started")
+        smaller = self._smaller_request()
+        if smaller is not None and (self._replay(limits, seedings[0], requests=smaller).failed_at is None) != served:
+            self.doubt("the failing request is only known as rounded under the recorded setting", OPEN)
+        if not main.heap.segments or getattr(main.heap.driver, "exact", False):
+            return
+        occupied = [(s.address, s.size) for s in self.recording.start.segments if not s.expandable]
+        for order in (Chunks, Descending):
+            other = self._replay(limits, seedings[0], partial(order, occupied))
+            if (other.failed_at is None) != served:
+                self.doubt("it depends on where the driver puts segments, which no recording tells")
+                return
+            if other.peak_reserved != main.peak_reserved:
+                self.doubt("the peak depends on where the driver puts segments, which no recording tells")
+                return
+
+    def _smaller_request(self) -> Requests | None:
+        """The requests with the fatal one as small as its recorded size allows, where that changes its block."""
+        recorded, until = self.recording.policy, self.recording.until
+        if until is None or max(recorded.divisions) <= 1:
+            return None
+        requests = self.recording.requests
+        row = int(np.flatnonzero((requests.op == Op.OOM) & (requests.event == until))[0])
+        size = requests.size.copy()
+        size[row] = recorded.least_request(int(size[row]))
+        return replace(requests, size=size)
 
     def _remarks(self, main: Outcome) -> None:
         """What a reader should know besides the numbers."""
-        bounds, policy = self.job.limit, self.case.policy
-        if policy.gc_threshold and (not bounds.is_fraction or bounds.low >= UNLIMITED):
+        if self.case.policy.gc_threshold and not main.heap.collects:
             self.notes.append("garbage_collection_threshold does nothing without set_per_process_memory_fraction")
         if main.rescued:
             self.doubt(
                 f"{main.rescued:,} requests that the program failed on and went past would have been served; "
                 "it would have gone on differently from there"
             )
-        if policy != self.recording.policy and any(self.recording.policy.divisions):
-            self.notes.append("the failing request is known as rounded under the recorded setting only")
-        if self.case.conf.per_process_memory_fraction is not None:
-            self.doubt("per_process_memory_fraction is not replayed; give the cap with --limit")
+        share = self.case.conf.per_process_memory_fraction
+        if share is not None and share < 1 and self.room.capacity >= UNLIMITED:
+            self.doubt("per_process_memory_fraction is left out, as the size of the card is not known")
 
     def _smallest_limit(self, seeding: str) -> int | None:
         """The smallest limit, in bytes, at which every request is served; None if none was found."""
 
-        def runs(limit: int) -> bool:
+        def outcome(limit: int) -> Outcome:
             limits = Limits(limit, limit) if self.case.policy.gc_threshold else Limits(capacity=limit)
-            outcome = replay(
+            return replay(
                 self.recording.requests,
                 self.case.policy,
                 limits=limits,
@@ -236,26 +264,23 @@ class Trial:
                 seeding=seeding,
                 until=self.recording.until,
             )
-            return outcome.failed_at is None
 
-        free = replay(
-            self.recording.requests,
-            self.case.policy,
-            driver=self.recording.recorded_driver(),
-            start=self.recording.start,
-            seeding=seeding,
-            until=self.recording.until,
-        )
+        free = outcome(UNLIMITED)
         if free.failed_at is not None:
             return None
-        low, high = 0, -(-free.peak_reserved // FIT_STEP)
-        while low < high:
-            middle = (low + high) // 2
-            if runs(middle * FIT_STEP):
-                high = middle
+        return self._least(lambda limit: outcome(limit).failed_at is None, 0, free.peak_reserved)
+
+    def _least(self, serves: Callable[[int], bool], low: int, high: int) -> int:
+        """The smallest limit in (low, high] that serves, to a step of 2 MiB; `high` is known to."""
+        steps = -(-(high - low) // FIT_STEP)
+        first, last = 0, steps
+        while first < last:
+            middle = (first + last) // 2
+            if serves(min(low + middle * FIT_STEP, high)):
+                last = middle
             else:
-                low = middle + 1
-        return high * FIT_STEP
+                first = middle + 1
+        return min(low + last * FIT_STEP, high)
 
 
 def thin(events: Sequence[int], values: Sequence[int], points: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

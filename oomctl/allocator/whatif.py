@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from oomctl.allocator.limits import Limits
+from oomctl.allocator.limits import Bracket, Limits
 from oomctl.allocator.policy import UNLIMITED, policy_of
 from oomctl.allocator.requests import Op
 from oomctl.allocator.selftest import Recording, read_recording
-from oomctl.allocator.trial import ESTIMATE, Case, Job, Room
+from oomctl.allocator.trial import ESTIMATE, MIDDLE, Case, Job, Room
 from oomctl.allocator.workers import in_parallel
 from oomctl.model.alloc_conf import format_conf, parse_conf
 from oomctl.model.common import Version
@@ -35,6 +35,8 @@ SEARCH_WITH_FRACTION: Final = (
 )
 """These do nothing without set_per_process_memory_fraction."""
 SEARCH_ASYNC: Final = "backend:cudaMallocAsync"
+PRINTED: Final = (1 << 30) // 200
+"""Bytes; half of the last digit in torch's messages, two decimals of a GiB."""
 
 
 def what_if(
@@ -89,7 +91,6 @@ def what_if(
         limit_high=None if bounds.high >= UNLIMITED else bounds.high,
         recorded_conf=_recorded_text(snapshot, recording),
         runs=tuple(sorted(runs, key=_rank)),
-        complete=recording.requests.complete,
         notes=(*notes, *_recording_notes(recording)),
     )
 
@@ -126,15 +127,11 @@ def _limit_of(
     capacity = UNLIMITED if device_total is None else device_total
     found = recording.bracket
     if limit is not None:
+        value = _within(found, limit) if recording.until is not None else limit
         notes = []
-        if recording.until is not None and not found.low <= limit < found.high and found.steady:
-            notes.append("the limit given is not the one that the recorded run was under")
-        return Room(limit, limit, True, capacity), notes
-    if low is not None or high is not None:
-        narrowed = (max(found.low, low or 0), min(found.high - 1, UNLIMITED if high is None else high))
-        if narrowed[0] > narrowed[1]:
-            narrowed = (low or 0, UNLIMITED if high is None else high)
-        return Room(*narrowed, found.kind != "device", capacity), []
+        if recording.until is not None and found.steady and not found.low <= value < found.high:
+            notes.append("the recorded run was under another limit than the one given")
+        return Room(value, value, True, capacity), notes
     if found.high >= UNLIMITED:
         return Room(UNLIMITED, UNLIMITED, False, capacity), []
     is_fraction = found.kind != "device"
@@ -145,7 +142,17 @@ def _limit_of(
     if found.exact is not None:
         value = min(max(found.exact, found.low), found.high - 1)
         return Room(value, value, is_fraction, capacity), []
-    return Room(found.low, found.high - 1, is_fraction, capacity), []
+    narrowed = (max(found.low, low or 0), min(found.high - 1, UNLIMITED if high is None else high))
+    if narrowed[0] > narrowed[1]:
+        return Room(found.low, found.high - 1, is_fraction, capacity), ["the limit given contradicts the trace"]
+    return Room(*narrowed, is_fraction, capacity), []
+
+
+def _within(found: Bracket, limit: int) -> int:
+    """A limit that was rounded for printing, moved to where the trace says that it was."""
+    if found.steady and found.low - PRINTED <= limit < found.high + PRINTED:
+        return min(max(limit, found.low), found.high - 1)
+    return limit
 
 
 def _recording_notes(recording: Recording) -> list[str]:
@@ -153,7 +160,7 @@ def _recording_notes(recording: Recording) -> list[str]:
     if recording.identity.reason:
         notes.append(f"the replay does not reproduce the recording: {recording.identity.reason}")
     if not recording.requests.complete:
-        notes.append("the trace starts in the middle of the program; what happened before it is not known")
+        notes.append(MIDDLE)
     if recording.until is not None:
         earlier = int(np.count_nonzero(recording.requests.op == Op.OOM)) - 1
         if earlier > 0:

@@ -468,7 +468,18 @@ class WhatIfRun:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Replays of one trace under several settings, best first."""
+    """Replays of one trace under several settings, best first.
+
+    Attributes:
+        identity: The model's credential.
+        limit: Bytes that the replays ran under, or None where it is not known or there is none.
+        limit_low: Bytes; the limit is at least this. None for no limit.
+        limit_high: Bytes; the limit is at most this. None for no limit.
+        recorded_conf: Settings of the recording; "" is the defaults.
+        runs: One a setting.
+        complete: Every setting was replayed.
+        notes: What holds for all runs.
+    """
 
     identity: Identity
     limit: int | None
