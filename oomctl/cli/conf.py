@@ -84,11 +84,8 @@ def _torch(asked: str | None) -> tuple[Version, str, str]:
 
     try:
         installed = metadata.version("torch")
-        return (
-            parse_version(installed),
-            "hip" if "rocm" in installed else "cuda",
-            "This is the torch that is installed here.",
-        )
+        build = "hip" if "rocm" in installed else "cuda"
+        return parse_version(installed), build, "This is the torch that is installed here."
     except (metadata.PackageNotFoundError, ValueError):
         return LAST_RELEASE, "cuda", "No torch is installed here; give --torch for another version."
 
@@ -149,7 +146,7 @@ def _lines(check: ConfCheck, source: _Source, origin: str) -> list[str]:
     issues = [*source.ignored, *check.issues]
     lines = wrap(f"{_verdict(check, issues)} (torch {dotted(check.torch)} on {check.platform})", hang="  ")
     if origin:
-        lines += wrap(f"This is the torch that is {origin}." if origin[-4:] == "here" else f"torch: {origin}.")
+        lines += wrap(origin)
     if source.name:
         lines += wrap(f"From {source.name}: {printable(source.text) or '(empty)'}", hang="  ")
     whole = [*source.ignored, *(issue for issue in check.issues if issue.key not in {e.key for e in check.entries})]

@@ -1,8 +1,8 @@
 """The parser of the installed torch 2.13 (CPU build), asked for what it has in effect.
 
-Only acceptance has a public way out (the setter raises); `_accelerator_getAllocatorSettings` gives back the string as it
-was set, not the values. The values are therefore read from the parser's one instance in `libc10`: roundup divisions
-through its exported function, the rest at the offsets of the members in `c10/core/AllocatorConfig.h` of 2.13.0.
+Only acceptance has a public way out (the setter raises); `_accelerator_getAllocatorSettings` gives back the string as
+it was set, not the values. The values are therefore read from the one instance of the parser in `libc10`: roundup
+divisions through its exported function, the rest at the offsets of the members in `c10/core/AllocatorConfig.h`.
 """
 
 from __future__ import annotations

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import pytest
-import real_parser
-from strings import generate
 
 from oomctl.model.alloc_conf.errors import ConfError
 from oomctl.model.alloc_conf.grammar import Reader
 from oomctl.model.alloc_conf.numbers import to_uint64
+from tests.conf import real_parser
+from tests.conf.strings import generate
 
 COUNT = 8000
 MIB = 1 << 20
 
 
-def ours(text: str) -> real_parser.Effective | None:
-    """The same by our grammar; None where torch should raise."""
+def ours(text: str) -> real_parser.Effective | str:
+    """The same by our grammar; a part of torch's message where it should raise."""
     try:
         values = Reader(text, (2, 13), every_key=True).read()
-    except ConfError:
-        return None
+    except ConfError as error:
+        return error.says
     pinned = dict(values.others)
 
     def size(key: str) -> int | None:
@@ -38,15 +38,19 @@ def ours(text: str) -> real_parser.Effective | None:
     )
 
 
-def test_same_acceptance_and_values() -> None:
+def test_same_acceptance_values_and_message() -> None:
     if not real_parser.available():
         pytest.skip("needs the CPU build of torch 2.13 on 64-bit Linux")
     wrong, accepted = [], 0
     for text in generate(20, COUNT):
         torch_says = real_parser.ask(text)
         accepted += not isinstance(torch_says, str)
-        expected = None if isinstance(torch_says, str) else torch_says
-        if ours(text) != expected:
-            wrong.append((text, torch_says, ours(text)))
+        answer = ours(text)
+        if isinstance(torch_says, str) and isinstance(answer, str):
+            same = bool(answer) and answer in torch_says
+        else:
+            same = answer == torch_says
+        if not same:
+            wrong.append((text, torch_says, answer))
     assert wrong == []
     assert COUNT // 4 < accepted < COUNT * 3 // 4  # both sides are well covered

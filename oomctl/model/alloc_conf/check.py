@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Final
 
 from oomctl.model.alloc_conf.correct import corrected
@@ -12,7 +11,7 @@ from oomctl.model.alloc_conf.errors import ConfError
 from oomctl.model.alloc_conf.grammar import MAX_LENGTH, read
 from oomctl.model.alloc_conf.numbers import shown
 from oomctl.model.alloc_conf.option import LAST_RELEASE, Option, dotted
-from oomctl.model.alloc_conf.options import BY_KEY, OPTIONS
+from oomctl.model.alloc_conf.options import BY_KEY, nearest
 from oomctl.model.alloc_conf.parse import parse_conf
 from oomctl.model.alloc_conf.pieces import Piece, split_pieces
 from oomctl.model.alloc_conf.rules import RULES, Setting
@@ -195,8 +194,8 @@ def _unknown(key: str, option: Option | None, torch: Version) -> str:
         return "accepted by no released torch: the program does not start"
     if option is not None:
         return f"not accepted by torch {dotted(torch)} ({option.availability}): the program does not start"
-    near = get_close_matches(key.lower().replace("-", "_"), [o.key for o in OPTIONS if o.known(torch)], 1, 0.7)
-    return f"no torch has an option {shown(key)}" + (f"; did you mean {near[0]}?" if near else "")
+    near = nearest(key, torch)
+    return f"no torch has an option {shown(key)}" + (f"; did you mean {near}?" if near else "")
 
 
 def _prefix(piece: Piece, effect: str) -> list[ConfIssue]:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Final
 
 from oomctl.model.alloc_conf.errors import ConfError
 from oomctl.model.alloc_conf.grammar import read
-from oomctl.model.alloc_conf.options import BY_KEY, OPTIONS
+from oomctl.model.alloc_conf.numbers import to_double
+from oomctl.model.alloc_conf.options import BY_KEY, nearest
+from oomctl.model.alloc_conf.parse import roundup_text
 from oomctl.model.alloc_conf.pieces import Piece
 from oomctl.model.common import Version
 
 _UNIT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _MIB: Final = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
+_DECIMAL: Final = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
+_UNLIMITED: Final = 1 << 30
+"""MiB; a max_split_size_mb beyond any card's memory."""
+
 _BOOLEANS: Final = {"true": "True", "1": "True", "yes": "True", "on": "True"} | {
     "false": "False",
     "0": "False",
@@ -37,7 +42,7 @@ def corrected(pieces: Sequence[Piece], torch: Version, backend: str) -> str:
         if key is None:
             continue
         value = _value(key, piece.value, torch)
-        if _legal(f"{key}:{value}", torch, backend):
+        if value and _legal(f"{key}:{value}", torch, backend):
             kept.pop(key, None)  # the last one counts
             kept[key] = value
     _drop_pointless(kept, torch)
@@ -59,36 +64,65 @@ def _legal(text: str, torch: Version, backend: str) -> bool:
 def _key(key: str, torch: Version) -> str | None:
     if key in BY_KEY:
         return key if BY_KEY[key].known(torch) else None
-    keys = [option.key for option in OPTIONS if option.known(torch)]
-    near = get_close_matches(key.lower().replace("-", "_"), keys, 1, 0.7)
-    return near[0] if near else None
+    return nearest(key, torch)
 
 
 def _value(key: str, value: str, torch: Version) -> str:
     value = value.strip("\"'")
     wants = BY_KEY[key].value
     if wants.startswith("True or False"):
-        return _BOOLEANS.get(value.lower(), value)
+        return _BOOLEANS.get(value.lower(), "")
     if wants.startswith("whole number of MiB"):
-        match = _UNIT.fullmatch(value)
-        return str(round(float(match[1]) * _MIB[match[2].upper()])) if match else value
-    if wants.startswith("number") and value.endswith("%") and value[:-1].replace(".", "", 1).isdigit():
-        return f"{float(value[:-1]) / 100:g}"
-    if key == "roundup_power2_divisions" and torch < (2, 10):
-        return _rest_of_list(value)
-    return value
+        return _whole(value)
+    if wants.startswith("number"):
+        return _share(value)
+    if key == "roundup_power2_divisions":
+        value = value[: value.index("]") + 1] if value.startswith("[") and "]" in value else value.strip("[],")
+        return _rest_of_list(value, torch) if torch < (2, 10) else value
+    return value if value.startswith("[") or not any(char in value for char in ",:[]") else ""
 
 
-def _rest_of_list(value: str) -> str:
-    """Up to 2.9 '>' overwrites the size listed before it; listing the next size first keeps that one."""
-    match = re.fullmatch(r"(\[.*?)([0-9]+):([0-9]+),>:([0-9]+)\]", value)
-    if match is None or match[3] == match[4] or int(match[2]) >= 1 << 15:
+def _whole(value: str) -> str:
+    """A size in MiB without its unit; "" where there is none or it is so large that it means no limit."""
+    match = _UNIT.fullmatch(value) or _UNIT.match(value.lstrip("+"))
+    if match is None:
+        return ""
+    size = round(float(match[1][:18]) * _MIB[match[2].upper()])
+    return str(size) if size < _UNLIMITED else ""
+
+
+def _share(value: str) -> str:
+    """A plain decimal number; a percentage is divided by 100."""
+    try:
+        share = to_double(value) / (100 if value.endswith("%") else 1)
+    except ConfError:
+        return ""
+    if _DECIMAL.fullmatch(value):
         return value
-    return f"{match[1]}{match[2]}:{match[3]},{int(match[2]) * 2}:{match[4]},>:{match[4]}]"
+    return f"{share:.6f}".rstrip("0").rstrip(".")
+
+
+def _rest_of_list(value: str, torch: Version) -> str:
+    """Up to 2.9 '>' overwrites the size listed before it; a list that keeps that one in every version."""
+    text = f"roundup_power2_divisions:{value}"
+    if ">" not in value or value.startswith("[>") or not _legal(text, torch, "cuda"):
+        return value
+    meant = read(text, (2, 10)).roundup
+    if read(text, torch).roundup == meant:
+        return value
+    match = re.fullmatch(r"(\[.*?)([0-9]+):([0-9]+),>:([0-9]+)\]", value)
+    if match is not None:  # listing the next size before '>' is enough
+        short = f"{match[1]}{match[2]}:{match[3]},{int(match[2]) * 2}:{match[4]},>:{match[4]}]"
+        text = f"roundup_power2_divisions:{short}"
+        if ">" not in match[1] and _legal(text, torch, "cuda") and read(text, torch).roundup == meant:
+            return short
+    return roundup_text(tuple(divisions or 1 for divisions in meant))  # 1 is no rounding too, and legal everywhere
 
 
 def _drop_pointless(kept: dict[str, str], torch: Version) -> None:
     """Takes out what is without effect or does harm beside another option."""
+    if kept.get("per_process_memory_fraction", "1").strip("0.") == "":
+        del kept["per_process_memory_fraction"]  # 0 lets no request through; what was meant cannot be told
     fraction = kept.get("per_process_memory_fraction")
     capped = fraction is not None and _below_one(fraction)
     if kept.get("backend", "native") != "native":
@@ -106,6 +140,9 @@ def _drop_pointless(kept: dict[str, str], torch: Version) -> None:
     registers = "True" in (kept.get("pinned_use_cuda_host_register"), kept.get("pinned_use_hip_host_register"))
     if not registers:
         kept.pop("pinned_num_register_threads", None)
+    rounded, cached = kept.get("pinned_max_round_threshold_mb"), kept.get("pinned_max_cached_size_mb")
+    if rounded and cached and int(rounded) > int(cached):
+        del kept["pinned_max_round_threshold_mb"]
     divisions = kept.get("roundup_power2_divisions", "")
     if divisions and not any(d > 1 for d in read(f"roundup_power2_divisions:{divisions}", torch).roundup):
         del kept["roundup_power2_divisions"]

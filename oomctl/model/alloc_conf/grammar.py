@@ -129,7 +129,7 @@ class Reader:
         try:
             return reader(self, key, i) if reader is not None else self._other(key, i)
         except ConfError as error:
-            raise ConfError(error.key or key, error.message, error.says) from None
+            raise ConfError(error.key or key, error.message, error.says or _missing(key)) from None
 
     def _separator(self, i: int, wanted: str) -> None:
         """2.0 to 2.9 insist on the separator; 2.10+ only on there being a token."""
@@ -373,8 +373,19 @@ def read(text: str, torch: Version, backend: str = "cuda") -> Values:
     return read_pairs(text, torch) if torch < (2, 0) else Reader(text, torch, rocm=backend == "hip").read()
 
 
+def _missing(key: str) -> str:
+    """What torch 2.0 to 2.9 says where the value is missing."""
+    if key in ("backend", "roundup_power2_divisions"):
+        return "Error"
+    flags = ("expandable_segments", "release_lock_on_cudamalloc", "release_lock_on_hipmalloc")
+    return "Expected a single True/False argument for" if key in flags else "Error, expecting"
+
+
 def _unknown(key: str, torch: Version) -> ConfError:
-    says = f"Unrecognized key '{key}'" if torch >= (2, 10) else f"Unrecognized CachingAllocator option: {key}"
+    clean = "".join(char if char.isprintable() else "?" for char in key[:60])
+    says = f"Unrecognized key '{clean}" if torch >= (2, 10) else f"Unrecognized CachingAllocator option: {clean}"
+    if torch >= (2, 10) and len(key) <= 60:
+        says += "'"
     return ConfError(key, f"this version has no option {shown(key)}", says)
 
 

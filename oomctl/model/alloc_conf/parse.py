@@ -74,7 +74,7 @@ def format_conf(conf: AllocConf) -> str:
     if conf.max_non_split_rounding not in (20 * MIB, conf.large_segment_size):
         parts.append(f"max_non_split_rounding_mb:{conf.max_non_split_rounding // MIB}")
     if any(conf.roundup_power2_divisions):
-        parts.append(f"roundup_power2_divisions:{_roundup_text(conf.roundup_power2_divisions)}")
+        parts.append(f"roundup_power2_divisions:{roundup_text(conf.roundup_power2_divisions)}")
     if conf.roundup_bypass_threshold is not None:
         parts.append(f"roundup_bypass_threshold_mb:{conf.roundup_bypass_threshold // MIB}")
     if conf.garbage_collection_threshold:
@@ -87,7 +87,7 @@ def format_conf(conf: AllocConf) -> str:
     return ",".join(parts)
 
 
-def _roundup_text(slots: tuple[int, ...]) -> str:
+def roundup_text(slots: tuple[int, ...]) -> str:
     """A scalar where all slots agree, else a list in which every slot from the first change on is spelt out."""
     if len(set(slots)) == 1:
         return str(slots[0])

@@ -12,7 +12,7 @@ from oomctl.model.alloc_conf.types import ConfIssue
 from oomctl.model.common import Version
 
 _NAME: Final = re.compile(r"\s*(?:export\s+|set\s+|\$env:)?(?:" + "|".join(ENV_NAMES) + r")\s*=\s*")
-_GAP: Final = re.compile(r"(?<=[\w\].%])[ \t\n\v\f\r]+(?=[A-Za-z_]+[ \t]*[:=])")
+_GAP: Final = re.compile(r"(?<=[\w\].%])[ \t\n\v\f\r]+(?=[A-Za-z_][A-Za-z0-9_]*[ \t]*[:=])")
 
 
 class Piece(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from oomctl.model.alloc_conf.grammar import read
 from oomctl.model.alloc_conf.numbers import to_uint64
 from oomctl.model.alloc_conf.options import BY_KEY
 from oomctl.model.alloc_conf.types import MIB, ROUNDUP_SLOTS, AllocConf, ConfIssue
@@ -145,7 +146,7 @@ def _roundup_list(s: Setting) -> Iterator[ConfIssue]:
         return
     pairs = [(size.strip(), value.strip()) for size, value in _PAIR.findall(text)]
     rest = next((i for i, (size, _) in enumerate(pairs) if size == ">"), None)
-    if s.torch < (2, 10) and rest and pairs[rest][1] != pairs[rest - 1][1]:
+    if rest and s.torch < (2, 10) and tuple(read(f"{key}:{text}", (2, 10)).roundup) != s.conf.roundup_power2_divisions:
         size, divisions = pairs[rest - 1]
         yield ConfIssue(
             "warning",
