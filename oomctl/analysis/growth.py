@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from oomctl.analysis.lives import BEFORE, Lives
 
-PSEUDO_STEPS: Final = 16
-"""Equal parts of the trace that stand in for steps where none were found."""
+_HISTORY: Final = 5
+"""Growths per step that a group must already hold at the start of a window of few steps."""
 
 _SMALLEST_SHARE: Final = 0.002
 """Groups whose survivors are less than this part of the live bytes are not looked at one by one."""
@@ -55,7 +55,12 @@ class Growth:
 
 
 def measure_growth(
-    lives: Lives, signature: NDArray[np.int64], starts: NDArray[np.int64], event: int, exclude: NDArray[np.bool_]
+    lives: Lives,
+    signature: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    event: int,
+    exclude: NDArray[np.bool_],
+    truncated: bool = False,
 ) -> Growth:
     """Live bytes of each group of blocks at the same phase of successive steps.
 
@@ -69,6 +74,7 @@ def measure_growth(
         starts: int64[k], first event of each step.
         event: The moment.
         exclude: bool[len(lives)], blocks that do not take part (those in private pools).
+        truncated: The beginning of the trace is missing: what a group held before it counts as history.
     """
     bounds = np.append(starts, event + 1)
     now = lives.alive(event) & ~exclude
@@ -89,14 +95,14 @@ def measure_growth(
     np.add.at(delta, (row[mine], first), lives.size[mine])
     np.subtract.at(delta, (row[mine], np.maximum(last, first)), lives.size[mine])
     held = np.cumsum(delta, axis=1)[:, :k]
-    growing, slope, grown, every = _judge(held)
+    growing, slope, grown, every = _judge(held, truncated)
     return Growth(
         bounds, candidates[chosen], held, by_group[chosen].astype(np.int64), growing, slope, grown, max(k - 2, 0), every
     )
 
 
 def _judge(
-    held: NDArray[np.int64],
+    held: NDArray[np.int64], truncated: bool
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """(growing, bytes per step, bytes grown, steps between growths) of each row of live bytes at boundaries."""
     g, k = held.shape
@@ -105,6 +111,8 @@ def _judge(
     grown = np.zeros(g, np.int64)
     every = np.ones(g, np.int64)
     if k < 5:
+        if truncated and k > 3:
+            _judge_few(held, growing, slope, grown)
         return growing, slope, grown, every
     at_starts = held[:, :-1]  # the last column is the moment itself, in the middle of a step
     steps = at_starts.shape[1]
@@ -135,3 +143,16 @@ def _judge(
             grown[i] = int(held[i, -1] - held[i].min())
             every[i] = max(round((up[-1] - up[0]) / max(len(up) - 1, 1)), 1)
     return growing, slope, grown, every
+
+
+def _judge_few(
+    held: NDArray[np.int64], growing: NDArray[np.bool_], slope: NDArray[np.float64], grown: NDArray[np.int64]
+) -> None:
+    """A window of few steps: growth at each of them, on top of a history of many such growths."""
+    at_starts = held[:, :-1].astype(np.float64)
+    rise = np.diff(at_starts, axis=1)
+    usual = np.median(rise, axis=1)
+    found = (rise > 0).all(axis=1) & (held[:, 0] >= _HISTORY * usual)
+    growing[:] = found
+    slope[:] = np.where(found, usual, 0.0)
+    grown[:] = np.where(found, held[:, -1] - held[:, 0], 0)

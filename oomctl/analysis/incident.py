@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from oomctl.analysis.books import books, limit_of
 from oomctl.analysis.curves import active_curve, reserved_curve
 from oomctl.analysis.frames import label, user_frames
-from oomctl.analysis.growth import PSEUDO_STEPS, Growth, measure_growth
+from oomctl.analysis.growth import Growth, measure_growth
 from oomctl.analysis.lives import Lives, lives
-from oomctl.analysis.moment import Heap, Moment, find_moment, heap_at, segment_size
-from oomctl.analysis.steps import StepGrid, find_steps
+from oomctl.analysis.moment import SMALL_SEGMENT, Heap, Moment, find_moment, heap_at, segment_size
+from oomctl.analysis.steps import StepGrid, find_inner_loop, find_steps
 from oomctl.model.alloc_conf import AllocConf, conf_from_recorded
 from oomctl.model.common import Version, VersionRange
 from oomctl.model.log import OomEvent
@@ -118,17 +118,23 @@ def incident(
     blocks = lives(device, conf.roundup_power2_divisions)
     moment = find_moment(device, blocks, message.tried_to_allocate if message else None)
     heap = heap_at(device, blocks, moment.event, conf.max_split_size, conf.max_non_split_rounding)
+    if device.trace is None and message is not None and _same_state(heap, message):
+        moment = Moment(-1, "oom")
     active, reserved = active_curve(blocks), reserved_curve(device)
     truncated = _truncated(device, blocks)
     # Without a failure the whole trace is of interest for steps and growth, not only what precedes the peak.
     until = moment.event if moment.kind == "oom" else blocks.events - 1
-    grid = find_steps(snapshot, device, blocks, active, until)
+    grid = find_steps(snapshot, device, active, until)
     by_size = not bool((blocks.stack >= 0).any())
     signature = blocks.requested if by_size else blocks.stack.astype(np.int64)
-    starts = grid.starts
-    if not len(grid) and blocks.events >= 4 * PSEUDO_STEPS:
-        starts = np.linspace(0, until, PSEUDO_STEPS + 1, dtype=np.int64)[:-1]
-    growth = measure_growth(blocks, signature, starts, until, blocks.pool > 0)
+    private = blocks.pool > 0
+    growth = measure_growth(blocks, signature, grid.starts, until, private, truncated)
+    if moment.kind == "oom" and not bool(growth.growing.any()):
+        inner = find_inner_loop(snapshot, device, active, grid, until)
+        looped = measure_growth(blocks, signature, inner.starts, until, private, truncated)
+        floor = int(active[max(int(inner.starts[0]) - 1, 0)]) if len(inner) else 0
+        if looped.total > 0.5 * max(heap.active - floor, 1):
+            grid, growth = inner, looped
     request = _request(snapshot, device, moment, conf, message, user_roots)
     limit, limit_kind = limit_of(device, moment, heap, reserved, request, message)
     budget = books(device, heap, moment, blocks, request, limit, limit_kind, message, device_total)
@@ -136,6 +142,17 @@ def incident(
         snapshot, device, conf, torch, blocks, moment, heap, active, reserved, grid, growth, by_size, request, message,
         budget, truncated, user_roots,
     )  # fmt: skip
+
+
+def _same_state(heap: Heap, message: OomEvent) -> bool:
+    """Whether segments without a trace show the state that the message speaks of, within its rounding."""
+    if message.reserved is not None:
+        told = message.reserved
+    elif message.allocated is not None and message.reserved_unallocated is not None:
+        told = message.allocated + message.reserved_unallocated
+    else:
+        return False
+    return abs(heap.reserved - told) <= max(told // 100, 1 << 20)
 
 
 def _truncated(device: DeviceSnapshot, blocks: Lives) -> bool:
@@ -161,7 +178,10 @@ def _request(
     trace = device.trace
     if moment.kind != "oom" or trace is None:
         tried = message.tried_to_allocate if message else None
-        return Request(segment_size=tried) if tried else None
+        # Without a trace the request is only known as the segment that it would have taken.
+        kind = None if moment.kind != "oom" else "small" if tried == SMALL_SEGMENT else "large"
+        size = tried if moment.kind == "oom" else None
+        return Request(size=size, segment_size=tried, pool=kind, stream=0) if tried else None
     size = int(trace.size[moment.event])
     frames = user_frames(snapshot.stacks[int(trace.stack[moment.event])], user_roots)
     pool = device.pools[int(trace.pool[moment.event])] if trace.pool is not None else None
@@ -173,8 +193,3 @@ def _request(
         stack_label=label(frames[0]) if frames else None,
         pool_id=pool if pool and pool != (0, 0) else None,
     )
-
-
-def with_budget(found: Incident, **changes: int | str | None) -> Incident:
-    """The same incident with other figures in its books."""
-    return replace(found, budget=replace(found.budget, **changes))  # type: ignore[arg-type]

@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomctl.analysis.lives import Lives
+from oomctl.analysis.phases import FORWARD, phases
 from oomctl.model.snapshot import Action, Annotation, DeviceSnapshot, Snapshot
+from oomctl.model.stacks import Frame
 
 FEWEST: Final = 3
 """Fewer marks than this are no steps."""
@@ -44,22 +45,75 @@ class StepGrid:
 NO_STEPS: Final = StepGrid("none", "", np.zeros(0, np.int64))
 
 
-def find_steps(
-    snapshot: Snapshot, device: DeviceSnapshot, lives: Lives, active: NDArray[np.int64], event: int
-) -> StepGrid:
+def find_steps(snapshot: Snapshot, device: DeviceSnapshot, active: NDArray[np.int64], event: int) -> StepGrid:
     """Finds the steps before an event.
 
     Args:
         snapshot: For its annotations.
         device: One device with a trace.
-        lives: Its blocks.
         active: int64[events], live bytes.
         event: The moment; later events are not looked at.
     """
     if device.trace is None or event < 0:
         return NO_STEPS
     marked = _from_annotations(snapshot.annotations, device, event)
-    return marked if marked is not None else _from_period(device, lives, active, event)
+    return marked if marked is not None else _from_period(device, active, 0, event)
+
+
+def find_inner_loop(
+    snapshot: Snapshot, device: DeviceSnapshot, active: NDArray[np.int64], grid: StepGrid, event: int
+) -> StepGrid:
+    """A loop within the step under way, or at the end of a trace without steps: an evaluation, a generation.
+
+    The layers of one forward pass recur like steps too, and hold more with each. What tells them apart: a loop makes
+    whole forward passes, so it allocates far more often than any step before it did; without steps to compare with, its
+    allocations have no module call in common, yet each round runs one.
+
+    Args:
+        snapshot: For its stacks.
+        device: One device with a trace.
+        active: int64[events], live bytes.
+        grid: The steps found before.
+        event: The moment.
+    """
+    trace = device.trace
+    if trace is None or event < 0:
+        return NO_STEPS
+    allocs = np.flatnonzero(trace.action[: event + 1] == Action.ALLOC)
+    if len(grid) >= FEWEST:
+        begin = int(grid.starts[-1])
+        counts = np.diff(np.searchsorted(allocs, grid.starts))
+        here = int((allocs >= begin).sum())
+        if not len(counts) or here < 2 * int(np.median(counts)):
+            return NO_STEPS
+        return _from_period(device, active, begin, event)
+    code = phases(snapshot.stacks)
+    for part in (2, 4, 8):
+        begin = int(allocs[len(allocs) - len(allocs) // part]) if len(allocs) >= part * 8 else event
+        found = _from_period(device, active, begin, event)
+        if not len(found):
+            continue
+        first, last = int(found.starts[0]), int(found.starts[-1])
+        used = np.unique(trace.stack[first:last][trace.action[first:last] == Action.ALLOC])
+        modules = bool((code[used] == FORWARD).any())
+        if modules and not _within_module(snapshot, used):
+            return found
+    return NO_STEPS
+
+
+def _within_module(snapshot: Snapshot, stacks: NDArray[np.int32]) -> bool:
+    """Whether all stacks pass through one and the same module call, forward or backward."""
+    common: list[Frame] | None = None
+    for stack in stacks.tolist():
+        outer = list(reversed(snapshot.stacks[stack]))
+        if common is None:
+            common = outer
+            continue
+        same = 0
+        while same < min(len(common), len(outer)) and common[same] == outer[same]:
+            same += 1
+        del common[same:]
+    return any(f.name in ("_call_impl", "_wrapped_call_impl", "forward", "backward") for f in common or ())
 
 
 def _from_annotations(annotations: tuple[Annotation, ...], device: DeviceSnapshot, event: int) -> StepGrid | None:
@@ -107,7 +161,7 @@ def signatures(device: DeviceSnapshot) -> NDArray[np.int64]:
     return np.asarray(trace.size * 64 + (trace.stream % np.uint64(61)).astype(np.int64))
 
 
-def _from_period(device: DeviceSnapshot, lives: Lives, active: NDArray[np.int64], event: int) -> StepGrid:
+def _from_period(device: DeviceSnapshot, active: NDArray[np.int64], begin: int, event: int) -> StepGrid:
     """Steps from signatures that recur once a step.
 
     Signatures that come equally often and regularly are taken together; the largest such family of the smallest count
@@ -115,7 +169,7 @@ def _from_period(device: DeviceSnapshot, lives: Lives, active: NDArray[np.int64]
     """
     trace = device.trace
     assert trace is not None
-    allocs = np.flatnonzero(trace.action[: event + 1] == Action.ALLOC)
+    allocs = begin + np.flatnonzero(trace.action[begin : event + 1] == Action.ALLOC)
     if len(allocs) < 2 * FEWEST:
         return NO_STEPS
     values, codes = np.unique(signatures(device)[allocs], return_inverse=True)

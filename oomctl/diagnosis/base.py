@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from oomctl.analysis.incident import Incident
-from oomctl.model.report import EvidenceItem
+from oomctl.model.report import EvidenceItem, WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +39,10 @@ class Detector(Protocol):
     def cls(self) -> str:
         """Class slug."""
 
-    def judge(self, incident: Incident) -> Finding | None:
-        """What this class's absence would have changed; None when it had no part."""
+    def judge(self, incident: Incident, replayed: WhatIf | None = None) -> Finding | None:
+        """What this class's absence would have changed; None when it had no part.
+
+        Args:
+            incident: The facts.
+            replayed: The trace replayed under other settings, where that could be done.
+        """

@@ -8,7 +8,7 @@ from oomctl.analysis.incident import Incident
 from oomctl.diagnosis.base import Finding
 from oomctl.diagnosis.leak import only_loading
 from oomctl.diagnosis.peak import ROOMY, step_shape
-from oomctl.model.report import EvidenceItem
+from oomctl.model.report import EvidenceItem, WhatIf
 from oomctl.units import format_size
 
 
@@ -18,7 +18,7 @@ class Capacity:
 
     cls: str = "capacity"
 
-    def judge(self, incident: Incident) -> Finding | None:
+    def judge(self, incident: Incident, replayed: WhatIf | None = None) -> Finding | None:
         """See `Detector.judge`."""
         b, request = incident.budget, incident.request
         if not incident.failed or b.limit is None or b.active is None:

@@ -55,7 +55,7 @@ def rank(incident: Incident, cls: str, subtype: str | None) -> Ranking:
     order = np.argsort(lives.stack[chosen], kind="stable")
     chosen = chosen[order]
     values, begin = np.unique(lives.stack[chosen], return_index=True)
-    ends = np.append(begin[1:], len(chosen))
+    ends = np.append(begin, len(chosen))[1:]
     for stack, b, e in zip(values.tolist(), begin.tolist(), ends.tolist(), strict=True):
         by_stack[stack] = [int(weight[chosen[b:e]].sum()), e - b]
     trace, request = incident.device.trace, incident.request

@@ -9,7 +9,7 @@ from oomctl.analysis.incident import Incident
 from oomctl.diagnosis.base import Finding
 from oomctl.diagnosis.leak import leaked_bytes
 from oomctl.diagnosis.peak import step_shape
-from oomctl.model.report import EvidenceItem
+from oomctl.model.report import EvidenceItem, WhatIf
 from oomctl.units import GIB, format_size
 
 CONTEXT: Final = 2 * GIB
@@ -31,7 +31,7 @@ class External:
 
     cls: str = "external"
 
-    def judge(self, incident: Incident) -> Finding | None:
+    def judge(self, incident: Incident, replayed: WhatIf | None = None) -> Finding | None:
         """See `Detector.judge`."""
         b, request = incident.budget, incident.request
         if not incident.failed or b.limit_kind != "device" or b.limit is None or b.reserved is None:

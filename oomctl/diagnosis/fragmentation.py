@@ -9,11 +9,21 @@ import numpy as np
 
 from oomctl.analysis.incident import Incident
 from oomctl.diagnosis.base import Finding
-from oomctl.model.report import EvidenceItem
+from oomctl.model.report import EvidenceItem, WhatIf
 from oomctl.units import format_size
 
 SUBSTANTIAL: Final = 0.10
 """Idle (or rounding) memory is a cause from this part of the limit on: every full card has a little idle."""
+
+PROVED: Final = 0.05
+"""Idle memory and the request are each at least this part of the limit where only a replay makes the case."""
+
+
+def _served(replayed: WhatIf | None) -> list[str]:
+    """Settings under which replay serves the failing request, as long as the model reproduces the recording."""
+    if replayed is None or replayed.identity.reason:
+        return []
+    return [r.alloc_conf for r in replayed.runs if r.served and r.certainty in ("firm", "likely")]
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,7 @@ class Fragmentation:
 
     cls: str = "fragmentation"
 
-    def judge(self, incident: Incident) -> Finding | None:
+    def judge(self, incident: Incident, replayed: WhatIf | None = None) -> Finding | None:
         """See `Detector.judge`."""
         b, request = incident.budget, incident.request
         if not incident.failed or request is None or request.size is None or b.limit is None:
@@ -35,10 +45,13 @@ class Fragmentation:
         fits = need <= limit - b.active + (b.pending_free or 0)
         if rounding > idle and rounding >= SUBSTANTIAL * limit and need <= limit - b.active + rounding:
             return self._rounding(incident, rounding)
+        # A flush precedes every failure and returns whole idle segments: those that are left belong to a pool that
+        # may not be touched, even where the recording does not name it.
+        kept = b.idle_whole_segments or 0
         parts = {
             "split_segments": b.idle_split or 0,
             "stream_stranded": b.idle_other_streams or 0,
-            "private_pools": b.idle_private_pools or 0,
+            "private_pools": (b.idle_private_pools or 0) + kept,
         }
         subtype = max(parts, key=lambda k: parts[k])
         if (
@@ -81,7 +94,14 @@ class Fragmentation:
                     (("holes_count", len(holes)), ("fitting_count", fitting), ("largest_hole", largest)),
                 )
             )
-        substantial = idle >= SUBSTANTIAL * limit
+        served = _served(replayed)
+        # A smaller part is enough where a replay serves a request that is itself no last straw.
+        proved = bool(served) and min(idle, need) >= PROVED * limit
+        substantial = idle >= SUBSTANTIAL * limit or proved
+        if served:
+            evidence.append(
+                EvidenceItem(f"replayed on this trace, {served[0] or 'the defaults'} would have served the request")
+            )
         strength = 0.9 if substantial and need <= idle else 0.7 if substantial else 0.2
         return Finding(self.cls, subtype, idle, fits and substantial, strength, headline, tuple(evidence))
 

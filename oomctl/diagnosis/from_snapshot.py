@@ -10,46 +10,53 @@ import numpy as np
 from oomctl import __version__
 from oomctl.analysis.categories import category_rows
 from oomctl.analysis.frames import basename, label, user_frames
-from oomctl.analysis.incident import Incident, incident
+from oomctl.analysis.incident import Incident, incident, newest
 from oomctl.analysis.moment import segment_size
 from oomctl.analysis.phases import PHASES, phase_of
 from oomctl.diagnosis.codes import code_for
 from oomctl.diagnosis.culprits import Ranking, owners_label, rank
 from oomctl.diagnosis.registry import DETECTORS
 from oomctl.diagnosis.views import holes, segment_map, steps, timeline
-from oomctl.diagnosis.weigh import weigh
+from oomctl.diagnosis.weigh import NO_CARD, weigh
+from oomctl.errors import OomctlError
 from oomctl.model.alloc_conf import AllocConf, parse_conf
 from oomctl.model.common import Skipped
-from oomctl.model.conclusion import Conclusion, Facts, ReplayInput
+from oomctl.model.conclusion import Conclusion, Facts
 from oomctl.model.evidence import Evidence
 from oomctl.model.log import OomEvent
-from oomctl.model.report import Device, EvidenceItem, Report, Verdict
+from oomctl.model.report import Device, EvidenceItem, Report, Verdict, WhatIf
 from oomctl.model.snapshot import Action, DeviceSnapshot, Snapshot
 from oomctl.progress import Progress, silent
 from oomctl.units import format_size
 
 
 def conclude_snapshots(
-    evidence: Evidence, user_roots: tuple[str, ...] = (), progress: Progress = silent
+    evidence: Evidence, user_roots: tuple[str, ...] = (), whatif: bool = True, progress: Progress = silent
 ) -> tuple[Conclusion, ...]:
     """Concludes each device of each snapshot; failed ones come first.
 
     Args:
         evidence: One incident with at least one snapshot.
         user_roots: Path prefixes that are the user's.
+        whatif: Replay the trace under other settings.
         progress: Called with what is being done.
     """
     found = []
     todo = [(s, d) for s in evidence.snapshots for d in s.devices]
     for number, (snapshot, device) in enumerate(todo):
         progress(f"diagnosing GPU {device.index}", number / len(todo))
-        found.append(_conclude(evidence, snapshot, device, user_roots))
+        found.append(_conclude(evidence, snapshot, device, user_roots, whatif, progress))
     order = {"no_oom": 2, "uncertain": 1}
     return tuple(sorted(found, key=lambda c: order.get(c.report.verdict.cls, 0)))
 
 
 def _conclude(
-    evidence: Evidence, snapshot: Snapshot, device: DeviceSnapshot, user_roots: tuple[str, ...]
+    evidence: Evidence,
+    snapshot: Snapshot,
+    device: DeviceSnapshot,
+    user_roots: tuple[str, ...],
+    whatif: bool,
+    progress: Progress,
 ) -> Conclusion:
     message = _message_for(evidence, device)
     total = next((e.total_capacity for e in evidence.oom_events if e.gpu in (None, device.index)), None)
@@ -58,7 +65,8 @@ def _conclude(
     found = incident(
         snapshot, device, message=message, torch=torch, device_total=total, conf=conf, user_roots=user_roots
     )
-    verdict = _verdict(found)
+    replayed, unproved = _replayed(found, progress) if whatif and found.failed else (None, ())
+    verdict = _verdict(found, replayed)
     ranking = rank(found, verdict.cls, verdict.subtype)
     if verdict.cls == "leak" and ranking.culprits:
         verdict = replace(verdict, headline=f"{verdict.headline}, made by {owners_label(ranking.culprits[0])}")
@@ -83,7 +91,8 @@ def _conclude(
         culprits_rest_blocks=ranking.rest_blocks,
         culprits_basis=ranking.basis,
         categories=category_rows(found),
-        limits=(*evidence.skipped, *snapshot.skipped, *_limits(found, message)),
+        limits=(*evidence.skipped, *snapshot.skipped, *_limits(found, message), *unproved),
+        whatif=replayed,
         timeline=timeline(found, ranking),
         steps=steps(found),
         holes=holes(found),
@@ -100,12 +109,41 @@ def _conclude(
         backend=snapshot.backend,
         torch=torch,
         conf=report.alloc_conf,
+        effective=found.conf,
         phase=PHASES[phase_of(frames)],
         operation=frames[0].name if frames else "",
         site=site,
         functions=tuple(dict.fromkeys(functions)),
     )
-    return Conclusion(report, facts, _replay(found))
+    if not found.failed:
+        return _by_text(evidence, Conclusion(report, facts))
+    return Conclusion(report, facts)
+
+
+def _by_text(evidence: Evidence, own: Conclusion) -> Conclusion:
+    """The log's verdict, where the log names a failure that this snapshot does not hold."""
+    from oomctl.diagnosis.from_text import conclude_text
+
+    text = next(iter(conclude_text(replace(evidence, snapshots=()))), None) if evidence.inputs else None
+    told = text.report.verdict.cls if text is not None else "no_oom"
+    fatal = [e for e in evidence.oom_events if not e.recovered and e.gpu in (None, own.report.device.index)]
+    if text is None or told == "no_oom" or (not fatal and told in ("uncertain", "not_an_oom", "leak")):
+        return own
+    limit = Skipped(
+        "the state at the failure",
+        "the log names a failure that this snapshot's trace does not hold; the verdict rests on the log",
+        "a snapshot that is dumped in the except block of the failing step, or by torch's OOM observer",
+    )
+    report = replace(
+        own.report,
+        verdict=text.report.verdict,
+        budget=text.report.budget,
+        request=text.report.request,
+        culprits=text.report.culprits or own.report.culprits,
+        limits=(limit, *own.report.limits, *text.report.limits),
+        table_notes=text.report.table_notes,
+    )
+    return Conclusion(report, replace(text.facts, conf=own.facts.conf, effective=own.facts.effective))
 
 
 def _conf(evidence: Evidence, snapshot: Snapshot) -> AllocConf | None:
@@ -131,14 +169,14 @@ def _message_for(evidence: Evidence, device: DeviceSnapshot) -> OomEvent | None:
     return None
 
 
-def _verdict(found: Incident) -> Verdict:
+def _verdict(found: Incident, replayed: WhatIf | None) -> Verdict:
     if found.failed:
-        findings = [f for f in (d.judge(found) for d in DETECTORS) if f is not None]
+        findings = [f for f in (d.judge(found, replayed) for d in DETECTORS) if f is not None]
         weaknesses = []
         if found.truncated and not bool(found.growth.growing.any()):
             weaknesses.append("the beginning of the trace is missing")
         if found.message is None and found.budget.limit_kind == "device":
-            weaknesses.append("no message gives the card's size")
+            weaknesses.append(NO_CARD)
         return weigh(findings, weaknesses)
     b = found.budget
     recovered = len(found.moment.recovered)
@@ -231,25 +269,32 @@ def _limits(found: Incident, message: OomEvent | None) -> tuple[Skipped, ...]:
     return tuple(told)
 
 
-def _replay(found: Incident) -> ReplayInput | None:
+def _replayed(found: Incident, progress: Progress) -> tuple[WhatIf | None, tuple[Skipped, ...]]:
+    """The usual set of settings replayed on the trace, and why not where it could not be done."""
+    from oomctl.allocator import what_if
+
     if found.device.trace is None:
-        return None
+        return None, ()
     b = found.budget
-    exact = b.limit_kind in ("device", "fraction")
     low = high = None
-    if found.failed and b.limit_kind == "fraction_bracket":
-        low = int(found.reserved[: found.moment.event + 1].max())
-        high = b.limit
-    return ReplayInput(
-        found.snapshot,
-        found.device.index,
-        found.moment.event if found.failed else None,
-        b.limit if exact else None,
-        low,
-        high,
-        b.device_total,
-        found.torch,
-    )
+    if b.limit_kind == "fraction_bracket":
+        low, high = int(found.reserved[: found.moment.event + 1].max()), b.limit
+    try:
+        runs = what_if(
+            found.snapshot,
+            found.device.index,
+            None,
+            torch=newest(found.torch),
+            limit=b.limit if b.limit_kind == "fraction" else None,
+            limit_low=low,
+            limit_high=high,
+            until=found.moment.event,
+            device_total=b.device_total,
+            progress=progress,
+        )
+    except OomctlError as error:
+        return None, (Skipped("what other settings would have done", error.message, error.hint),)
+    return runs, ()
 
 
 def _fingerprint(verdict: Verdict, ranking: Ranking) -> str:

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from oomctl.analysis.incident import Incident
-from oomctl.analysis.phases import FORWARD, LOAD, phases
+from oomctl.analysis.phases import LOAD, phases
 from oomctl.diagnosis.base import Finding
-from oomctl.model.report import EvidenceItem
+from oomctl.model.report import EvidenceItem, WhatIf
 from oomctl.model.snapshot import Action
 from oomctl.units import format_size
 
@@ -27,7 +27,7 @@ class Leak:
 
     cls: str = "leak"
 
-    def judge(self, incident: Incident) -> Finding | None:
+    def judge(self, incident: Incident, replayed: WhatIf | None = None) -> Finding | None:
         """See `Detector.judge`."""
         growth, b, request = incident.growth, incident.budget, incident.request
         if not bool(growth.growing.any()) or only_loading(incident):
@@ -37,8 +37,7 @@ class Leak:
             return None
         per_step = growth.per_step
         steps = growth.steps
-        known = incident.grid.source != "none"
-        unit = "step" if known else "sixteenth of the trace"
+        unit = "step" if incident.grid.source == "annotation" else "round"
         first = int(np.argmax(np.where(growth.growing, growth.grown, 0)))
         every = int(growth.every[first])
         rhythm = f"every {every} {unit}s" if every > 1 else f"per {unit}"
@@ -73,7 +72,7 @@ class Leak:
             )
         enough = b.limit is None or b.active is None or need <= b.limit - b.active + grown
         large = grown >= SMALLEST * max(b.active or 0, 1)
-        strength = 0.9 if known and steps >= 5 else 0.6
+        strength = 0.9 if steps >= 5 else 0.6
         if incident.growth_by_size:
             strength -= 0.1
         return Finding(self.cls, None, grown, enough and large, strength, headline, tuple(evidence))
@@ -95,18 +94,19 @@ def leaked_bytes(incident: Incident) -> int:
 def only_loading(incident: Incident) -> bool:
     """Whether the program has only loaded or preallocated so far: then growth is no leak.
 
-    Either nothing was ever freed and no module ran, or nearly all live bytes were made by constructors and loaders.
+    No module, backward pass or optimizer ran, and either nothing was ever freed or constructors and loaders made nearly
+    all live bytes.
     """
     trace = incident.device.trace
     if trace is None:
         return False
     heap, lives = incident.heap, incident.lives
     code = phases(incident.snapshot.stacks)[lives.stack]
-    live = heap.live
-    loaded = int(heap.live_size[code[live] == LOAD].sum())
-    ran = bool((code > LOAD).any())
+    if bool((code > LOAD).any()) or incident.truncated:
+        return False
+    loaded = int(heap.live_size[code[heap.live] == LOAD].sum())
     if incident.has_stacks and loaded >= 0.9 * max(heap.active, 1):
         return True
     taken = int(trace.size[trace.action == Action.ALLOC].sum())
     freed = int(trace.size[trace.action == Action.FREE_COMPLETED].sum())
-    return not ran and not incident.truncated and freed <= NOTHING_FREED * max(taken, 1) and FORWARD not in code
+    return freed <= NOTHING_FREED * max(taken, 1)

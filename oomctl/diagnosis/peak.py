@@ -11,11 +11,14 @@ from oomctl.analysis.incident import Incident
 from oomctl.analysis.phases import LOAD, phases
 from oomctl.diagnosis.base import Finding
 from oomctl.diagnosis.leak import only_loading
-from oomctl.model.report import EvidenceItem
+from oomctl.model.report import EvidenceItem, WhatIf
 from oomctl.units import format_size
 
 ROOMY: Final = 0.85
 """The floor fits with room when it is below this part of the limit."""
+
+NOTABLE: Final = 0.05
+"""A step that needs this part of the limit more than the steps before it is out of the ordinary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class TransientPeak:
 
     cls: str = "transient_peak"
 
-    def judge(self, incident: Incident) -> Finding | None:
+    def judge(self, incident: Incident, replayed: WhatIf | None = None) -> Finding | None:
         """See `Detector.judge`."""
         b, request = incident.budget, incident.request
         if not incident.failed or request is None or request.size is None or b.limit is None:
@@ -114,4 +117,7 @@ class TransientPeak:
             )
             strength = 0.6
         share = max(rise, 0)
-        return Finding(self.cls, subtype, share, roomy and share > 0, strength, headline, tuple(evidence))
+        # Even a high floor is no cause where the steps before ran on top of it.
+        ran_before = shape.usual is not None and shape.floor + shape.usual <= limit and share >= NOTABLE * limit
+        decisive = share > 0 and (roomy or ran_before)
+        return Finding(self.cls, subtype, share, decisive, strength, headline, tuple(evidence))

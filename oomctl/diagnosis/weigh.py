@@ -12,6 +12,9 @@ from oomctl.units import format_size
 CLEAR: Final = 2.0
 """The first share is clearly ahead when it is this many times the second."""
 
+NO_CARD: Final = "no input gives the card's size or its other tenants"
+"""Weakness of a snapshot alone on a card that was full."""
+
 
 def weigh(findings: list[Finding], weaknesses: list[str]) -> Verdict:
     """The verdict from the detectors' findings.
@@ -40,12 +43,15 @@ def weigh(findings: list[Finding], weaknesses: list[str]) -> Verdict:
     if not decisive:
         return _undecided(findings)
     first = decisive[0]
+    if first.subtype == "first_step" and NO_CARD in weaknesses:
+        # Nothing in the program is out of the ordinary, and whether the card was its own is unknown.
+        return _undecided(findings)
     rest = [f for f in findings if f is not first and f.share > 0 and f.cls not in ("capacity",)]
     rivals = [f for f in decisive[1:] if order(f)[0] == order(first)[0]]
     strength = first.strength
     if rivals and rivals[0].share * CLEAR > first.share:
         strength -= 0.2
-    strength -= 0.1 * len(weaknesses)
+    strength -= sum(0.2 if w == NO_CARD else 0.1 for w in weaknesses)
     confidence = "high" if strength >= 0.75 else "medium" if strength >= 0.45 else "low"
     return Verdict(
         cls=first.cls,

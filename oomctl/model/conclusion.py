@@ -4,34 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oomctl.model.alloc_conf import AllocConf
 from oomctl.model.common import VersionRange
 from oomctl.model.report import Report
-from oomctl.model.snapshot import Snapshot
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplayInput:
-    """A trace that can be replayed.
-
-    Attributes:
-        snapshot: The file.
-        device: Device ordinal.
-        until: Trace index of the fatal oom event, or None.
-        limit: Bytes of reserved memory that the allocator could not exceed, or None.
-        limit_low: Lower bound of the limit where only a bracket is known.
-        limit_high: Upper bound of it.
-        device_total: The card's bytes, or None.
-        torch: Versions that agree with all inputs.
-    """
-
-    snapshot: Snapshot
-    device: int
-    until: int | None
-    limit: int | None
-    limit_low: int | None
-    limit_high: int | None
-    device_total: int | None
-    torch: VersionRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +17,7 @@ class Facts:
         backend: cuda, hip, xpu, mps, npu or host.
         torch: Versions that agree with all inputs.
         conf: Settings string in force; "" is the defaults, None is unknown.
+        effective: The settings in force as recorded, or None where only `conf` is known.
         phase: What the request was part of: load, forward, backward, optimizer, evaluation, saving or unknown.
         operation: Name of the function that asked (a library's, such as "cross_entropy"), or "".
         site: "file.py:28 function" of the user frame to change, or None.
@@ -52,6 +28,7 @@ class Facts:
     backend: str = "cuda"
     torch: VersionRange = VersionRange()
     conf: str | None = None
+    effective: AllocConf | None = None
     phase: str = "unknown"
     operation: str = ""
     site: str | None = None
@@ -65,4 +42,3 @@ class Conclusion:
 
     report: Report
     facts: Facts
-    replay: ReplayInput | None = None

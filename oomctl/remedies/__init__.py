@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oomctl.progress import Progress, silent
-
 if TYPE_CHECKING:
     from oomctl.model.conclusion import Conclusion
     from oomctl.model.report import Report
 
 
-def advise(conclusion: Conclusion, *, whatif: bool = True, progress: Progress = silent) -> Report:
+def advise(conclusion: Conclusion) -> Report:
     """The report with its remedies, ranked; see `oomctl.remedies.choose`."""
     from oomctl.remedies import choose
 
-    return choose.advise(conclusion, whatif=whatif, progress=progress)
+    return choose.advise(conclusion)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from oomctl.model.alloc_conf import AllocConf, conf_from_recorded, env_name, format_conf, parse_conf
+from oomctl.model.alloc_conf import AllocConf, env_name, format_conf, parse_conf
 from oomctl.model.common import Version
-from oomctl.model.conclusion import Facts, ReplayInput
-from oomctl.model.report import Identity, Remedy, ReplayEffect, Verdict, WhatIf, WhatIfRun
+from oomctl.model.conclusion import Facts
+from oomctl.model.report import Identity, Remedy, ReplayEffect, WhatIf, WhatIfRun
 from oomctl.units import format_size
 
 ASYNC: Final = "backend:cudaMallocAsync"
@@ -40,13 +40,9 @@ def version_of(facts: Facts) -> Version:
     return facts.torch.high or facts.torch.low or _NEWEST
 
 
-def rounding_dropped(facts: Facts, replay: ReplayInput | None) -> Remedy:
+def rounding_dropped(facts: Facts) -> Remedy:
     """Advice to drop roundup_power2_divisions and keep the other settings."""
-    version = version_of(facts)
-    if replay is not None:
-        current = conf_from_recorded(replay.snapshot.settings, version)
-    else:
-        current = parse_conf(facts.conf or "", version).conf
+    current = facts.effective or parse_conf(facts.conf or "", version_of(facts)).conf
     rest = format_conf(replace(current, roundup_power2_divisions=AllocConf().roundup_power2_divisions))
     return Remedy(
         kind="alloc_conf",
@@ -60,29 +56,35 @@ def rounding_dropped(facts: Facts, replay: ReplayInput | None) -> Remedy:
     )
 
 
-def from_replay(whatif: WhatIf, facts: Facts, verdict: Verdict) -> list[Remedy]:
+def from_replay(whatif: WhatIf, facts: Facts, subtype: str | None) -> list[Remedy]:
     """Settings under which the failing request would have been served, the one with most room first.
 
     Args:
         whatif: The replays.
         facts: For the name of the variable and what is on already.
-        verdict: For the reason's wording.
+        subtype: What kind of fragmentation it is.
     """
     current = whatif.recorded_conf
     before = next((r.peak_reserved for r in whatif.runs if r.alloc_conf == current), None)
     served = [r for r in whatif.runs if r.served and r.alloc_conf != current]
     advised = []
-    for run in sorted(served, key=_preference):
+    for run in sorted(served, key=lambda run: _preference(run, subtype)):
         if run.alloc_conf == "" and not current:
             continue
         advised.append(_advice(run, whatif.identity, before, facts))
     return advised
 
 
-def _preference(run: WhatIfRun) -> tuple[int, int, int, int, str]:
-    """Proved before estimated, one option before several, then by the room that is left."""
+def _preference(run: WhatIfRun, subtype: str | None) -> tuple[int, int, int, int, str]:
+    """Proved before estimated, one option before several, then by the room that is left.
+
+    Caches are kept per stream under every setting of the native backend: where idle memory is stranded in other
+    streams, only the driver's pool, which all streams share, goes to the root of it.
+    """
     keys = [part.split(":")[0] for part in run.alloc_conf.split(",") if part]
     certainty = {"firm": 0, "likely": 1, "estimate": 3}.get(run.certainty, 2)
+    if subtype == "stream_stranded" and keys == ["backend"]:
+        certainty = -1
     order = ("expandable_segments", "", "max_split_size_mb", "garbage_collection_threshold", "roundup_power2_divisions")
     first = keys[0] if keys else ""
     place = order.index(first) if first in order else len(order)
