@@ -123,20 +123,24 @@
     let chosen = "";
     for (const item of all("[data-owner]", device)) {
       const choose = (event) => {
-        if (event.target.closest("details, a, button")) return;
+        if (event.target.closest("details, a")) return;
         chosen = chosen === item.dataset.owner ? "" : item.dataset.owner;
         device.classList.toggle("dim", chosen !== "");
         for (const part of all("[data-key]", device)) part.classList.toggle("chosen", part.dataset.key === chosen);
-        for (const part of all("[data-owner]", device)) part.classList.toggle("chosen", part.dataset.owner === chosen);
+        for (const part of all("[data-owner]", device)) {
+          part.classList.toggle("chosen", part.dataset.owner === chosen);
+          const toggle = part.querySelector(".key");
+          if (toggle) toggle.setAttribute("aria-pressed", String(part.dataset.owner === chosen));
+        }
       };
       item.addEventListener("click", choose);
       if (item.tagName === "LI") {
-        item.tabIndex = 0;
-        item.setAttribute("role", "button");
-        item.parentNode.setAttribute("role", "group");
-        item.addEventListener("keydown", (event) => {
-          if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(event); }
-        });
+        const toggle = document.createElement("button");
+        toggle.type = "button";
+        toggle.className = "key";
+        toggle.setAttribute("aria-pressed", "false");
+        toggle.append(...item.childNodes);
+        item.append(toggle);
       }
     }
   }

@@ -18,7 +18,7 @@ class Options:
         unicode: False writes ASCII only, for streams that cannot carry more.
         verbose: More rows in every table.
         whole_verdict: The verdict on one line however long, for pipes.
-        redact: "paths", "all", "none", or None for the renderer's own default.
+        redact: "paths", "all" or "none"; None takes the renderer's own default.
     """
 
     width: int = 80
@@ -43,5 +43,5 @@ class Renderer(Protocol):
     redacts: str
 
     def render(self, report: Report, options: Options) -> str:
-        """The report as text."""
+        """The report as text, redacted as the options say."""
         ...

@@ -12,7 +12,7 @@ from oomctl.model.report import Report
 from oomctl.report import charts
 from oomctl.report.base import Options
 from oomctl.report.json import compact
-from oomctl.report.redact import DESCRIPTIONS
+from oomctl.report.redact import DESCRIPTIONS, redact
 from oomctl.report.texts import clean, ratio
 from oomctl.report.thin import FULL, evenly, keep, thin
 from oomctl.report.view import View, build_view
@@ -55,7 +55,7 @@ class HtmlRenderer:
 
     def render(self, report: Report, options: Options) -> str:
         """See `render_html`."""
-        return render_html(report, options.redact or "none")
+        return render_html(report, options.redact or self.redacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +90,19 @@ def render_html(report: Report, mode: str = "none", limit: int = LIMIT) -> str:
     """One page of at most `limit` bytes; the more a report holds, the more its points are thinned.
 
     Args:
-        report: What was concluded, redacted already.
-        mode: How it was redacted, to say so: "paths", "all" or "none".
+        report: What was concluded.
+        mode: Redaction, "paths", "all" or "none".
         limit: Bytes.
     """
     environment = _environment()
-    caps = FULL
+    caps = FULL.shared(1 + len(report.others))
     for _ in range(8):
         thinned, said = thin(report, caps)
-        page = _page(environment, thinned, said, mode)
-        if len(page.encode("utf-8")) <= limit:
+        page = _page(environment, redact(thinned, mode), said, mode)
+        over = len(page.encode("utf-8")) / limit
+        if over <= 1:
             break
-        caps = caps.harder()
+        caps = caps.harder().harder() if over > 2.5 else caps.harder()
     return page
 
 

@@ -22,6 +22,7 @@ from oomctl.model.log import OomEvent
 from oomctl.model.report import Contribution, Piece, Report, Request, SegmentBar, StackLine, Verdict, WhatIfRun
 from oomctl.model.stacks import Frame
 from oomctl.report.base import Options
+from oomctl.report.redact import redact
 
 SCHEMA: Final = "oomctl.report/1"
 EMBEDDED_ID: Final = "oomctl-report"
@@ -289,4 +290,4 @@ class JsonRenderer:
 
     def render(self, report: Report, options: Options) -> str:
         """See `dumps`."""
-        return dumps(report)
+        return dumps(redact(report, options.redact or self.redacts))

@@ -9,7 +9,7 @@ from typing import Final
 
 from oomctl.model.report import Report
 from oomctl.report.base import Options
-from oomctl.report.redact import DESCRIPTIONS
+from oomctl.report.redact import DESCRIPTIONS, redact
 from oomctl.report.texts import short_path
 from oomctl.report.thin import FULL, Caps, evenly, thin
 from oomctl.report.view import CulpritView, RemedyView, View, build_view
@@ -30,18 +30,18 @@ class MarkdownRenderer:
 
     def render(self, report: Report, options: Options) -> str:
         """See `render_markdown`."""
-        return render_markdown(report, options.redact or "none")
+        return render_markdown(report, options.redact or self.redacts)
 
 
 def render_markdown(report: Report, mode: str = "none", limit: int = LIMIT) -> str:
     """A comment of fewer than `limit` characters; rows are thinned until it fits.
 
     Args:
-        report: What was concluded, redacted already.
-        mode: How it was redacted, to say so.
+        report: What was concluded.
+        mode: Redaction, "paths", "all" or "none".
         limit: Characters.
     """
-    caps, rows = replace(FULL, text=300), 24
+    caps, rows = replace(FULL.shared(1 + len(report.others)), text=300), 24
     for _ in range(8):
         text = _comment(report, caps, rows, mode)
         if len(text) < limit:
@@ -92,7 +92,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[in
 
 def _comment(report: Report, caps: Caps, rows: int, mode: str) -> str:
     thinned, _ = thin(report, caps)
-    view = build_view(thinned, min(rows, 8))
+    view = build_view(redact(thinned, mode), min(rows, 8))
     parts = _device(view, rows)
     for other in view.others[: 2 * rows]:
         parts.append(f"**{escape(other.device)}** {escape(other.cls)}: {escape(other.headline)}")

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from oomctl.model.report import Report, StackLine
@@ -54,6 +55,7 @@ _KEPT: Final = frozenset(
     }
 )
 """Fields that hold slugs of oomctl's own."""
+_PATHS: Final = frozenset({"file", "path"})
 _PARTS: Final = 3
 _T = TypeVar("_T")
 
@@ -126,35 +128,59 @@ def _users(report: Report) -> set[str]:
     return {name for name in found if len(name) > 2 and name.lower() not in _COMMON and name.isprintable()}
 
 
+@cache
+def _names(cls: type) -> tuple[str, ...]:
+    """Fields of a dataclass that may hold texts."""
+    return tuple(field.name for field in dataclasses.fields(cls) if field.name not in _KEPT)
+
+
 def _walk(value: _T, text: Callable[[str], str], path: Callable[[str], str]) -> _T:
     """Rebuilds a value of the model with its texts replaced; fields that hold one path go through `path`."""
-    result: Any
-    if isinstance(value, str):
-        result = text(value)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+    seen: dict[str, str] = {}
+    paths: dict[str, str] = {}
+
+    def say(part: str) -> str:
+        if part not in seen:
+            seen[part] = text(part)
+        return seen[part]
+
+    def place(part: str) -> str:
+        if part not in paths:
+            paths[part] = text(path(part))
+        return paths[part]
+
+    def tuple_of(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not items or isinstance(items[0], int | float):
+            return items
+        made = tuple(item if item is None or isinstance(item, int | float) else go(item) for item in items)
+        return items if all(new is old for new, old in zip(made, items, strict=True)) else made
+
+    def go(item: Any) -> Any:
+        if isinstance(item, str):
+            new = say(item)
+            return item if new == item else new
+        if isinstance(item, Frame):
+            frame = Frame(place(item.filename), item.line, say(item.name))
+            return item if frame == item else frame
+        if isinstance(item, tuple):
+            return tuple_of(item)
+        if isinstance(item, Mapping):
+            return {go(key): go(inner) for key, inner in item.items()}
+        if not dataclasses.is_dataclass(item):
+            return item
         changed = {}
-        for field in dataclasses.fields(value):
-            item = getattr(value, field.name)
-            if item is None or isinstance(item, int | float) or field.name in _KEPT:
+        kind: Any = type(item)
+        for name in _names(kind):
+            old = getattr(item, name)
+            if not old or isinstance(old, int | float):
                 continue
-            if isinstance(item, str) and field.name in ("file", "path"):
-                new: Any = text(path(item))
-            else:
-                new = _walk(item, text, path)
-            if new is not item:
-                changed[field.name] = new
-        result = dataclasses.replace(value, **changed) if changed else value
-    elif isinstance(value, Frame):
-        result = value._replace(filename=text(path(value.filename)), name=text(value.name))
-    elif isinstance(value, tuple):
-        if value and isinstance(value[0], int | float):
-            return value
-        result = tuple(_walk(item, text, path) for item in value)
-    elif isinstance(value, Mapping):
-        result = {_walk(key, text, path): _walk(item, text, path) for key, item in value.items()}
-    else:
-        return value
-    return result if result != value else value
+            new = place(old) if name in _PATHS and isinstance(old, str) else go(old)
+            if new is not old and new != old:
+                changed[name] = new
+        return dataclasses.replace(item, **changed) if changed and not isinstance(item, type) else item
+
+    result: _T = go(value)
+    return result
 
 
 def _hash(name: str, kind: str) -> str:

@@ -11,7 +11,7 @@ from oomctl.report.base import Options, Renderer
 from oomctl.report.html import HtmlRenderer
 from oomctl.report.json import JsonRenderer
 from oomctl.report.markdown import MarkdownRenderer
-from oomctl.report.redact import MODES, redact
+from oomctl.report.redact import MODES
 from oomctl.report.terminal import TerminalRenderer
 from oomctl.report.text import TextRenderer
 
@@ -46,4 +46,4 @@ def render(report: Report, fmt: str = "terminal", **options: Any) -> str:
     mode = chosen.redact or found.redacts
     if mode not in MODES:
         raise OomctlError(f"no redaction {mode!r}", "one of " + ", ".join(MODES))
-    return found.render(redact(report, mode), replace(chosen, redact=mode))
+    return found.render(report, replace(chosen, redact=mode))

@@ -6,8 +6,10 @@ from typing import Final
 
 from oomctl.model.report import Report
 from oomctl.report.base import Options
+from oomctl.report.redact import redact
 from oomctl.report.terminal_page import COLOURS, Page
-from oomctl.report.texts import cut_right, short_path, width
+from oomctl.report.texts import cut_right, short_path
+from oomctl.report.texts import width as columns
 from oomctl.report.view import CulpritView, RemedyView, View, build_view
 
 STYLES: Final = {"error": "bold red", "warning": "bold yellow", "ok": "bold green"}
@@ -26,7 +28,7 @@ class TerminalRenderer:
     def render(self, report: Report, options: Options) -> str:
         """See `render_terminal`."""
         return render_terminal(
-            report,
+            redact(report, options.redact or self.redacts),
             width=options.width,
             color=options.color,
             verbose=options.verbose,
@@ -96,7 +98,10 @@ def _device(page: Page, view: View, report: Report, verbose: bool, whole: bool) 
     _limits(page, view)
     if verbose:
         page.heading("For the ticket")
-        page.table([[(name, GREY), (text, "")] for name, text in (*view.facts, *view.files)], (), 1)
+        page.table([[(name, GREY), (text, "")] for name, text in view.facts], (), 1)
+        for path, facts in view.files:
+            page.add("  ", page.fit(path, "", page.columns - 2))
+            page.wrap((facts, GREY), first=4)
 
 
 def _books(page: Page, view: View) -> None:
@@ -200,13 +205,13 @@ def _culprits(page: Page, view: View, verbose: bool) -> None:
         *((row.bytes, row.share, row.blocks) for row in rows),
         (culprits.total, "100.0%", culprits.total_blocks),
     ]
-    wide = [max(width(line[i]) for line in numbers) for i in range(3)]
+    wide = [max(columns(line[i]) for line in numbers) for i in range(3)]
 
     def line(cells: tuple[str, str, str], mark: str, where: tuple[str, str], role: str, style: str) -> None:
         left = "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, wide, strict=True))
         used = 2 + sum(wide) + 4 + 2 + 2 + (len(role) + 2 if role else 0)
         fitted = page.fit(*where, page.columns - used)
-        at = f"{fitted:<{page.columns - used}}" if role else fitted
+        at = fitted + " " * (page.columns - used - columns(fitted)) if role else fitted
         page.add(
             "  ", (left, style), "  ", (mark or " ", "bold red"), " ", (at, style), (f"  {role}" if role else "", GREY)
         )

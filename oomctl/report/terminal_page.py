@@ -71,7 +71,7 @@ class Page:
     def heading(self, title: str, remark: str = "") -> None:
         """A heading after an empty line, with a remark in grey where there is room."""
         self.blank()
-        if width(title) + width(remark) + 2 <= self.columns:
+        if width(self.say(title)) + width(self.say(remark)) + 2 <= self.columns:
             self.add((title, "bold"), ("  " + remark if remark else "", "bright_black"))
             return
         self.wrap((title, "bold"))

@@ -18,22 +18,41 @@ class Caps:
         points: Of the timeline, of each curve and series.
         pieces: Of the segment map, all segments together.
         rows: Steps, marks, memory_summary tables, other long lists.
+        culprits: Places in the ranking; the others join its rest.
         stack: Frames of a stack.
         text: Characters of one text.
+        detailed: Other devices that keep their pictures; the rest keep the verdict, the books and the ranking.
     """
 
     points: int = 480
     pieces: int = 1500
     rows: int = 400
+    culprits: int = 40
     stack: int = 24
     text: int = 2000
+    detailed: int = 15
+
+    def shared(self, devices: int) -> Caps:
+        """The same for so many devices together."""
+        return replace(
+            self,
+            points=max(self.points // devices, 48),
+            pieces=max(self.pieces // devices, 60),
+            rows=max(self.rows // devices, 12),
+            culprits=max(self.culprits // devices, 8),
+        )
 
     def harder(self) -> Caps:
         """About half of everything."""
         return Caps(
-            max(self.points // 2, 24), self.pieces // 2, max(self.rows // 2, 8), max(self.stack // 2, 4),
-            max(self.text // 2, 120),
-        )  # fmt: skip
+            points=max(self.points // 2, 24),
+            pieces=self.pieces // 2,
+            rows=max(self.rows // 2, 6),
+            culprits=max(self.culprits // 2, 4),
+            stack=max(self.stack // 2, 3),
+            text=max(self.text // 2, 100),
+            detailed=self.detailed // 2,
+        )
 
 
 FULL: Final = Caps()
@@ -78,6 +97,9 @@ def evenly(count: int, most: int) -> list[int]:
 
 
 def _thin(report: Report, caps: Caps, said: dict[str, None]) -> Report:
+    cut = [c for c in report.culprits[caps.culprits :] if c.role != "requested"]
+    if cut:
+        said[f"The ranking keeps {caps.culprits:,} places; the others are in its last row."] = None
     shorter = replace(
         report,
         timeline=_timeline(report.timeline, caps, said),
@@ -86,12 +108,24 @@ def _thin(report: Report, caps: Caps, said: dict[str, None]) -> Report:
         whatif=_whatif(report.whatif, caps),
         series=tuple(_series(one, caps, said) for one in report.series[: caps.rows]),
         oom_events=_events(report.oom_events, caps, said),
-        culprits=tuple(replace(c, stack=c.stack[: caps.stack]) for c in report.culprits),
+        culprits=tuple(replace(c, stack=c.stack[: caps.stack]) for c in report.culprits[: caps.culprits]),
+        culprits_rest_bytes=report.culprits_rest_bytes + sum(c.bytes for c in cut),
+        culprits_rest_blocks=report.culprits_rest_blocks + sum(c.blocks for c in cut),
         memory_summaries=_first(report.memory_summaries, max(caps.rows // 20, 2), "memory_summary tables", said),
-        others=tuple(_thin(other, caps, said) for other in report.others),
+        others=tuple(
+            _thin(other if i < caps.detailed else _brief(other, said), caps, said)
+            for i, other in enumerate(report.others)
+        ),
     )
-    cut: Report = _shorten(shorter, caps.text, said)
-    return cut
+    made: Report = _shorten(shorter, caps.text, said)
+    return made
+
+
+def _brief(report: Report, said: dict[str, None]) -> Report:
+    said["Some devices keep only the verdict, the books and the ranking."] = None
+    return replace(
+        report, timeline=None, steps=None, segment_map=None, whatif=None, series=(), memory_summaries=(), table_notes=()
+    )
 
 
 def _first(rows: tuple[Any, ...], most: int, what: str, said: dict[str, None]) -> tuple[Any, ...]:
