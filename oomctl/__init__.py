@@ -8,18 +8,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["OomctlError", "__version__", "diagnose", "load", "render", "replay"]
+__all__ = [
+    "OomctlError",
+    "__version__",
+    "diagnose",
+    "lightning_callback",
+    "load",
+    "record",
+    "render",
+    "replay",
+    "step",
+    "trainer_callback",
+]
 
 if TYPE_CHECKING:
     from oomctl.api import diagnose, load, render, replay
     from oomctl.errors import OomctlError
+    from oomctl.recorder import lightning_callback, record, step, trainer_callback
 
 _LAZY = {
     "OomctlError": "oomctl.errors",
     "diagnose": "oomctl.api",
+    "lightning_callback": "oomctl.recorder",
     "load": "oomctl.api",
+    "record": "oomctl.recorder",
     "render": "oomctl.api",
     "replay": "oomctl.api",
+    "step": "oomctl.recorder",
+    "trainer_callback": "oomctl.recorder",
 }
 
 

@@ -38,7 +38,8 @@ def build_app(selected: str | None, *, everything: bool = False) -> typer.Typer:
 
 def _add(app: typer.Typer, command: Command, load: bool) -> None:
     function = command.load() if load else _stub
-    app.command(command.name, short_help=command.help)(function)
+    settings = {"allow_interspersed_args": False} if command.passes_on else None
+    app.command(command.name, short_help=command.help, context_settings=settings)(function)
 
 
 def _stub() -> None:

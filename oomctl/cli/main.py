@@ -25,7 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code, see `oomctl.cli.exits`.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    _forgiving_streams()
+    if args[:1] != ["run"]:  # there the streams are the program's
+        _forgiving_streams()
     try:
         if args[:1] == ["--version"]:  # answered before typer is loaded
             write_stdout(f"oomctl {__version__}")
@@ -60,13 +61,16 @@ def _command(args: list[str]) -> int:
     # Usage errors share this base; it belongs to the click inside typer, which is not ours to import.
     usage_error = cast("type[Exception]", typer.BadParameter.__mro__[1])
     try:
-        code = typer.main.get_command(app).main(_spell_out(args), prog_name="oomctl", standalone_mode=False)
+        spelt = args if selected == "run" else _spell_out(args)
+        code = typer.main.get_command(app).main(spelt, prog_name="oomctl", standalone_mode=False)
     except (typer.Abort, EOFError):
         code = exits.INTERRUPTED
     except usage_error as error:
         return _usage(error)
     except SystemExit as error:  # completion ends so, and typer when its help meets a closed pipe
         return exits.OK if isinstance(error.__context__, OSError) else int(error.code or 0)
+    if callable(code):  # a program to run: without the parser's frames below it
+        return int(code())
     if code == exits.INTERRUPTED:
         write_stderr("interrupted")
     return code if isinstance(code, int) else exits.OK

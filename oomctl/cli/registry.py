@@ -16,12 +16,14 @@ class Command(NamedTuple):
         module: Module that holds it; a command whose module is not there is not offered.
         function: Function in it, annotated for typer; returns an exit code (see `oomctl.cli.exits`).
         help: One line for the list of commands.
+        passes_on: Whether what follows the first argument belongs to another program, options and all.
     """
 
     name: str
     module: str
     function: str
     help: str
+    passes_on: bool = False
 
     def exists(self) -> bool:
         """Whether its module is part of this installation."""
@@ -47,6 +49,7 @@ COMMANDS: tuple[Command, ...] = (
         "The same from pasted text: an error message, memory_summary(), a log.",
     ),
     Command("whatif", "oomctl.cli.whatif", "whatif", "Replay a snapshot under other allocator settings."),
+    Command("run", "oomctl.cli.run", "run", "Run a training script and record what an OOM needs.", passes_on=True),
     Command("conf", "oomctl.cli.conf", "conf", "Check a PYTORCH_CUDA_ALLOC_CONF string against a version of torch."),
     Command(
         "explain", "oomctl.cli.explain", "explain", "Explain a verdict, a setting, a number or how the allocator works."

@@ -18,6 +18,7 @@ from oomctl.model.common import InputFile, Skipped, VersionRange
 from oomctl.model.evidence import Evidence
 from oomctl.progress import Progress, silent
 from oomctl.sources.base import Findings, Place
+from oomctl.sources.bundle import files_of_bundle
 from oomctl.sources.content import CHUNK, DEFAULT_MAX_BYTES, Content, Meter, compression, decompressed
 from oomctl.sources.looks import GENERAL_HINT, hint_for, is_refused_text, looks_like
 from oomctl.sources.registry import SOURCES
@@ -110,6 +111,10 @@ class _Incident:
     """What the inputs look like in which nothing was found."""
 
     def add(self, path: str, stdin: BinaryIO | None) -> None:
+        for part in (files := files_of_bundle(path) if path != "-" else ()):
+            self.add(part, stdin)
+        if files:
+            return
         if path == "-":
             if stdin is None:
                 raise OomctlError("no standard input here", "give a file instead")
