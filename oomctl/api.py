@@ -231,6 +231,7 @@ def explanations() -> tuple[tuple[str, tuple[Page, ...]], ...]:
     return (
         ("Verdicts", pages.PAGES),
         ("Numbers, the allocator, how to", topics.PAGES),
+        ("Rows of memory_summary()", topics.ROW_PAGES),
         ("Settings", tuple(option.page for option in OPTIONS)),
         ("Remedies", registry.PAGES),
     )

@@ -89,11 +89,17 @@ def _list_lines(groups: Groups) -> list[str]:
 def _entry_lines(page: Page) -> list[str]:
     """Name and title side by side, the title's further lines below it."""
     name = f"  {page.code}  {page.slug}" if page.code else f"  {page.slug}"
-    lines = wrap(page.title.removeprefix(f"{page.slug}: "), " " * COLUMN)
+    lines = wrap(_short_title(page), " " * COLUMN)
     if len(name) < COLUMN:
         lines[0] = name + lines[0][len(name) :]
         return lines
     return [name, *lines]
+
+
+def _short_title(page: Page) -> str:
+    """The title without the name that it begins with."""
+    head, colon, rest = page.title.partition(": ")
+    return rest if colon and head.lower().replace(" ", "-") == page.slug else page.title
 
 
 def _page_json(question: str, page: Page, others: list[Page]) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def printable(text: str) -> str:
 def page_lines(page: Page) -> list[str]:
     """A page as lines of at most 80 columns, except where a literal line is longer."""
     head = f"{page.code}  {page.title}" if page.code else page.title
-    lines = [head, "=" * min(len(head), WIDTH), ""]
+    lines = wrap(head)
+    lines += ["=" * max(map(len, lines)), ""]
     for paragraph in page.text.strip("\n").split("\n\n"):
         block = paragraph.split("\n")
         if all(line.startswith("    ") or not line.strip() for line in block):

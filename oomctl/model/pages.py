@@ -34,7 +34,7 @@ class Page:
 MAX_QUERY: Final = 2000
 """Characters of a question that are looked at."""
 
-_WORD: Final = re.compile(r"[a-z][a-z0-9_]*|oom[0-9]+", re.IGNORECASE)
+_WORD: Final = re.compile(r"[a-z][a-z0-9_]+", re.IGNORECASE)
 _COMMON_LINES: Final = (
     "a about after again all also am an and any are as at be because been before but by can cannot cuda do does doing",
     "for from get gets gib gb gpu had has have how i if in into is it its just kib mean means mib mb memory more much",
@@ -44,6 +44,8 @@ _COMMON_LINES: Final = (
 _COMMON: Final = frozenset(word for line in _COMMON_LINES for word in line.split())
 """Words that say nothing about which page is meant; here "memory" and "torch" are among them."""
 
+_NAME: Final = r"[A-Za-z0-9_\-]+"
+_NAMED: Final = 50.0
 _SLUG_WEIGHT: Final = 4.0
 _KEYWORD_WEIGHT: Final = 4.0
 _TITLE_WEIGHT: Final = 3.0
@@ -82,6 +84,11 @@ def find_pages(pages: Sequence[Page], question: str) -> list[Page]:
         holders = [i for i, known in enumerate(fields) if word in known]
         for i in holders:
             scores[i] += fields[i][word] * log(1 + len(pages) / len(holders))
+    # A name of several words that stands in the question whole is meant, whatever else the question says.
+    asked = f"-{_plain(' '.join(re.findall(_NAME, question[:MAX_QUERY])))}-"
+    for i, page in enumerate(pages):
+        if "-" in _plain(page.slug) and f"-{_plain(page.slug)}-" in asked:
+            scores[i] += _NAMED
     order = sorted(range(len(pages)), key=lambda i: (-scores[i], i))
     return [pages[i] for i in order if scores[i] > 0]
 

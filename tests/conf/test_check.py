@@ -36,7 +36,7 @@ def test_case(case: dict[str, Any]) -> None:
 @settings(max_examples=60, deadline=None)
 def test_correction_is_clean(seed: int, torch: tuple[int, int]) -> None:
     """What is proposed is accepted, has neither errors nor warnings, and is not corrected again."""
-    for text in generate(seed, 5):
+    for text in generate(seed, 20):
         proposed = check_conf(text, torch).corrected
         again = check_conf(proposed, torch)
         remarks = [issue for issue in again.issues if issue.severity != "note"]

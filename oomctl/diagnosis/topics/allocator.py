@@ -135,6 +135,6 @@ What helps: let all graphs share one pool (pool=torch.cuda.graph_pool_handle()),
 delete graphs that are not used, capture fewer sizes. With torch.compile, mode="reduce-overhead" captures graphs
 too. Up to torch 2.12 nothing is reclaimed inside use_mem_pool() either.""",
         ("private_pools", "two-level-model", "graph_capture_record_stream_reuse"),
-        ("graph", "graphs", "capture", "mempool", "cuda graph", "reduce-overhead", "pool"),
+        ("graph", "graphs", "capture", "mempool", "cuda graph", "cudagraphs", "pool"),
     ),
 )

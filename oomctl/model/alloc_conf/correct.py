@@ -105,7 +105,9 @@ def _share(value: str) -> str:
 def _rest_of_list(value: str, torch: Version) -> str:
     """Up to 2.9 '>' overwrites the size listed before it; a list that keeps that one in every version."""
     text = f"roundup_power2_divisions:{value}"
-    if ">" not in value or value.startswith("[>") or not _legal(text, torch, "cuda"):
+    if ">" not in value or not value.startswith("[") or value.startswith("[>"):
+        return value
+    if not (_legal(text, torch, "cuda") and _legal(text, (2, 10), "cuda")):
         return value
     meant = read(text, (2, 10)).roundup
     if read(text, torch).roundup == meant:

@@ -238,6 +238,6 @@ DEVICE_OPTIONS: Final[tuple[Option, ...]] = (
         history=(((2, 0), "new"), ((2, 14), "on a failure trims its pool and tries once more")),
         example="backend:cudaMallocAsync",
         native=False,
-        see=("snapshot",),
+        see=("reading-a-snapshot",),
     ),
 )
