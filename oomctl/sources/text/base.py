@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from oomctl.model.common import Skipped, VersionRange
 from oomctl.model.log import MemoryStats, MemorySummary, OomEvent, Sign, SmiTable
@@ -12,7 +12,7 @@ from oomctl.sources.text.normalise import Line
 from oomctl.sources.text.squeeze import Squeezed
 from oomctl.sources.text.stream import Stretch
 
-LIMIT = 2000
+LIMIT: Final = 2000
 """Findings of one kind that are kept; more than that are counted only."""
 
 
@@ -65,7 +65,7 @@ class RawEvent:
         tag: Worker that printed it.
         time: Seconds on the log's clock, or None.
         host: Whether it is about host memory.
-        chained: Whether it follows "During handling of the above exception".
+        weak: Whether it only counts where the text holds no better mention.
         end: Number of its last line.
     """
 
@@ -75,7 +75,7 @@ class RawEvent:
     tag: str = ""
     time: float | None = None
     host: bool = False
-    chained: bool = False
+    weak: bool = False
     end: int = 0
 
 

@@ -91,13 +91,13 @@ KINDS: Final = (
     _kind("driver_refused", r"memory(?:allocation|mapping)failedwithOOMondevice", torch=VersionRange((2, 13), None)),
     _kind("preemptive_rejection_notice", r"Preemptivelyrejectingallocation", torch=VersionRange((2, 12), None)),
     # Other frameworks.
+    _kind("jax_oom", rf"Outofmemory(?:whiletryingto|)allocat(?:e|ing){_N}(?:bytes)?", True),
     _kind(
         "jax_oom",
         r"RESOURCE_EXHAUSTED:|XlaRuntimeError:RESOURCE|Ranoutofmemoryinmemoryspace(?:hbm|vmem)",
         True,
         weak=True,
     ),
-    _kind("jax_oom", rf"Outofmemory(?:whiletryingto|)allocat(?:e|ing){_N}(?:bytes)?", True),
     _kind(
         "tensorflow_oom",
         r"OOMwhenallocatingtensor|ResourceExhaustedError|tensorflow\S{0,80}failedtoallocate",
@@ -128,14 +128,13 @@ KINDS: Final = (
     _kind("cpu_allocator", r"DefaultCPUAllocator:(?:can'?tallocatememory|notenoughmemory)", True, "host", weak=True),
     _kind(
         "host_alloc_failed",
-        rf"numpy\S{{0,40}}MemoryError|Unabletoallocate{_N}foranarray|ArrayMemoryError",
+        rf"Unabletoallocate{_N}foranarray",
         True,
         "host",
-        weak=True,
     ),
     _kind(
         "host_alloc_failed",
-        r"std::bad_alloc|\bMemoryError(?::|$|\n)|Cannotallocatememory|Errno12\]",
+        r"std::bad_alloc|(?<![A-Za-z])(?:_Array)?MemoryError(?=:|$)|Cannotallocatememory(?!block)|Errno12\]",
         True,
         "host",
         weak=True,
@@ -257,6 +256,7 @@ class Failures:
                                 tag=line.tag,
                                 time=line.time,
                                 host=kind.slug in _HOST,
+                                weak=kind.weak,
                                 end=line.no,
                             )
                         )

@@ -8,7 +8,6 @@ from typing import Final
 
 from oomctl.model.log import OomEvent
 from oomctl.sources.text.base import Findings, FoundTraceback, RawEvent
-from oomctl.sources.text.failures import KINDS
 
 FIGURES: Final = (
     "gpu",
@@ -31,9 +30,6 @@ APART: Final = 5.0
 """Seconds between two log lines with the same figures that make them two failures."""
 NEAR: Final = 25
 """Lines between the end of a traceback and the message that it belongs to."""
-_WEAK: Final = frozenset(kind.slug for kind in KINDS if kind.event and kind.weak) - frozenset(
-    kind.slug for kind in KINDS if kind.event and not kind.weak
-)
 
 
 def failures(found: Findings) -> list[OomEvent]:
@@ -45,19 +41,19 @@ def failures(found: Findings) -> list[OomEvent]:
     raws = sorted(found.events, key=lambda raw: raw.event.line)
     traces: dict[int, FoundTraceback | None] = {id(raw): _before(raw, found.tracebacks) for raw in raws}
     kept: list[RawEvent] = []
-    for raw in [r for r in raws if r.numbered]:
+    for raw in [r for r in raws if r.numbered and not r.weak]:
         same = next((k for k in kept if _same_figures(k, raw) and not _separate(k, raw)), None)
         if same is None:
             kept.append(raw)
         else:
             _join(same, raw, traces)
-    for raw in [r for r in raws if not r.numbered and r.event.wording not in _WEAK]:
+    for raw in [r for r in raws if not r.numbered and not r.weak]:
         same = next((k for k in kept if _same_failure(k, raw)), None)
         if same is None:
             kept.append(raw)
         else:
             _join(same, raw, traces)
-    for raw in [r for r in raws if not r.numbered and r.event.wording in _WEAK]:
+    for raw in [r for r in raws if r.weak]:
         same = next((k for k in kept if _ranks_agree(k.event, raw.event)), None)
         if same is None:
             kept.append(raw)
@@ -104,7 +100,7 @@ def _separate(kept: RawEvent, raw: RawEvent) -> bool:
     if kept.tag and raw.tag and kept.tag != raw.tag:
         return True
     if kept.host and raw.host:
-        return not raw.chained and kept.event.text[:80] == raw.event.text[:80] and kept.event.line != raw.event.line
+        return kept.event.text[:80] == raw.event.text[:80] and kept.event.line != raw.event.line
     if kept.subject and raw.subject and kept.subject != raw.subject:
         if "::" in kept.subject and "::" in raw.subject:
             return True

@@ -30,6 +30,7 @@ _NEEDLES: Final = (
     b"lloc",
     b"ALLOC",
     b"illed",
+    b"KILL",
     b"OOM",
     b"iB",
     b" GB",

@@ -48,7 +48,7 @@ class Tracebacks:
 
 def _in_worker(lines: list[Line]) -> list[FoundTraceback]:
     text = "\n".join(line.text for line in lines)
-    if not (" in " in text or 'File "' in text or "line " in text):
+    if not (".py" in text or 'File "' in text or "ipython" in text or "In [" in text or "In[" in text):
         return []
     starts = []
     position = 0
