@@ -225,8 +225,9 @@ def _advice_lines(check: ConfCheck, source: _Source, issues: list[ConfIssue]) ->
         return []
     names = env_names(check.torch, check.backend)
     name = source.name if source.name in names else (names[0] if names else None)
-    if name is None:
-        return []
+    same = check.corrected == "".join(check.text.split()) and source.name in (None, name)
+    if name is None or same:
+        return []  # what is wrong lies elsewhere: the platform, another variable
     if not check.corrected:
         return ["", *wrap(f"Without what is refused or has no effect nothing is left: leave {name} unset.")]
     return ["", "Use instead:", "  " + export_line(name, check.corrected, check.platform)]

@@ -33,7 +33,7 @@ def literals(page: Page) -> list[str]:
 
 def python_blocks() -> list[str]:
     found = [block for page in PAGES for block in literals(page)]
-    return [block for block in found if "import torch" in block or "for batch in" in block]
+    return [block for block in found if "import torch" in block or "for batch" in block]
 
 
 def commands() -> list[str]:

@@ -60,15 +60,15 @@ file that you did not write.""",
         "leak-hunting",
         "A leak that looks innocent, and how to find it",
         """    losses = []
-    for batch in loader:
+    for batch, target in validation_loader:       # no torch.no_grad() around it
         loss = criterion(model(batch), target)
-        loss.backward()
-        losses.append(loss)          # keeps the graph of every step
+        losses.append(loss)                       # keeps the graph of every step
 
-One number a step, it seems; but the loss holds its autograd graph, and the graph holds tensors. float(loss) or
-loss.item() keeps the number alone. The same with
+One number a step, it seems; but the loss holds its autograd graph, and the graph holds the activations of the whole
+step, until backward() frees them or the loss is dropped. float(loss) or loss.item() keeps the number alone. The
+same with
 
-- running sums: total += loss (write total += loss.item())
+- running sums over steps without backward(): total += loss (write total += loss.item())
 - metrics, logs and outputs kept in a list or on self, without .detach().cpu()
 - hooks and callbacks that store activations
 - evaluation without torch.no_grad() or torch.inference_mode()

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from oomctl.model.alloc_conf import OPTIONS
 from oomctl.model.alloc_conf.differences import DIFFERENCES
 from oomctl.model.pages import Page
-
-_DEVICE: Final = [option for option in OPTIONS if option.since is not None and not option.key.startswith("pinned_")]
 
 SETTINGS_PAGES: Final[tuple[Page, ...]] = (
     Page(
@@ -39,14 +36,12 @@ check that it reaches the worker: print os.environ there. A program that calls
 torch.cuda.memory._set_allocator_settings() replaces max_split_size_mb, garbage_collection_threshold and the
 rounding of your string.
 
-A wrong string stops the program at its first use of the GPU (torch 2.0 and later), or is ignored (before). Check
-it:
+A wrong string stops the program at its first use of the GPU; torch 1.10 to 1.13 silently ignore an entry without a
+colon. Check it:
 
     oomctl conf "expandable_segments:True"
 
-Options about device memory: """
-        + ", ".join(option.key for option in _DEVICE)
-        + ".",
+`oomctl explain` lists all options.""",
         ("settings-by-version", "expandable_segments", "max_split_size_mb"),
         (
             "PYTORCH_CUDA_ALLOC_CONF",
