@@ -124,7 +124,10 @@ def _one_line(text: str) -> str:
 
 
 def _forgiving_streams() -> None:
-    """An old code page or LANG=C prints a question mark instead of failing half-way."""
+    """A closed stream swallows; an old code page or LANG=C prints a question mark instead of failing half-way."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (it stays open to the end)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

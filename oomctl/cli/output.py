@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Sequence
 from typing import TextIO
 
 from oomctl.errors import OomctlError
@@ -75,10 +76,37 @@ def write_file(path: str, text: str) -> int:
         else:
             _replace(target, data, mode)
     except OSError as error:
-        raise OomctlError(
-            f"cannot write {path}: {error.strerror or error}", "nothing was written there; try another folder with -o"
-        ) from error
+        raise _unwritable(path, error) from error
     return len(data)
+
+
+def check_target(path: str, inputs: Sequence[str] = ()) -> None:
+    """Finds out before the work is done that its result cannot be written.
+
+    Args:
+        path: Target of a later `write_file`.
+        inputs: What is read; none of it is overwritten.
+
+    Raises:
+        OomctlError: The target cannot be written, or is one of the inputs.
+    """
+    target = os.path.realpath(path)
+    if target in (os.path.realpath(one) for one in inputs):
+        raise OomctlError(f"will not write {path}: it is one of the inputs", "give another name")
+    try:
+        mode = _mode(target)
+        if mode is None or stat.S_ISREG(mode):
+            handle, temporary = tempfile.mkstemp(prefix=".oomctl-", dir=os.path.dirname(target))
+            os.close(handle)
+            os.unlink(temporary)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str, error: OSError) -> OomctlError:
+    return OomctlError(
+        f"cannot write {path}: {error.strerror or error}", "give another folder; nothing was written here"
+    )
 
 
 def _mode(path: str) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from oomctl.cli import exits
 from oomctl.cli.options import chosen_redaction, chosen_size
-from oomctl.cli.output import write_file, write_stderr, write_stdout
+from oomctl.cli.output import check_target, write_file, write_stderr, write_stdout
 from oomctl.cli.progress import watched
 from oomctl.cli.terminal import abilities
 from oomctl.units import format_size
@@ -64,6 +64,8 @@ def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
     from oomctl import api
 
     chosen_redaction(wanted.redact)
+    for path, _ in wanted.files:
+        check_target(path, inputs)
     with watched() as progress:
         evidence = api.load(*inputs, stdin=_stdin(), max_bytes=chosen_size(wanted.max_size), progress=progress)
         report = api.diagnose(
@@ -75,11 +77,10 @@ def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
             whatif=wanted.whatif,
             progress=progress,
         )
-    for path, fmt in wanted.files:
-        text = _rendered(report, fmt, wanted, for_file=True)
-        size = write_file(path, text)
-        write_stderr(f"wrote {path} ({format_size(size)})")
     write_stdout(_rendered(report, wanted.fmt, wanted))
+    for path, fmt in wanted.files:
+        size = write_file(path, _rendered(report, fmt, wanted, for_file=True))
+        write_stderr(f"wrote {path} ({format_size(size)})")
     return exits.FINDING if _fails(report, wanted.fail_on) else exits.OK
 
 

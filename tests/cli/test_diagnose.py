@@ -121,6 +121,20 @@ def test_refused_options(options: list[str], message: str, capfd: Captured) -> N
     assert message in err.splitlines()[0]
 
 
+def test_a_disk_that_fills_up_costs_the_file_and_not_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("oomctl.cli.output.os.fsync", full)
+    assert main(["diagnose", *paths("load-weights"), "-o", str(tmp_path / "r.html")]) == 2
+    out, err = capfd.readouterr()
+    assert "capacity" in out
+    assert err.startswith(f"error: cannot write {tmp_path / 'r.html'}: No space left on device\n")
+    assert not list(tmp_path.iterdir())
+
+
 def test_accepted_options(capfd: Captured) -> None:
     options = ["--device", "0", "--torch", "2.11.0+cu130", "--no-whatif", "--user-root", "/workspace", "-v"]
     assert printed_json(["diagnose", "--json", *options, *paths("load-weights")], capfd)["device"]["index"] == 0

@@ -141,3 +141,9 @@ def test_a_full_disk_behind_stdout() -> None:
         )
     assert done.returncode == 2
     assert done.stderr == "error: cannot write to stdout: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(closed: str) -> None:
+    done = subprocess.run(["bash", "-c", f"{sys.executable} -m oomctl demo {closed}"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from oomctl.cli import output
-from oomctl.cli.output import write_file
+from oomctl.cli.output import check_target, write_file
 from oomctl.errors import OomctlError
 
 
@@ -47,14 +48,27 @@ def test_a_failure_leaves_the_old_file_and_no_rest(fails: str, tmp_path: Path, m
     assert (tmp_path / "r.json").read_text() == "old"
 
 
+def test_an_input_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "snapshot.json").write_text("evidence")
+    (tmp_path / "link.json").symlink_to(tmp_path / "snapshot.json")
+    with pytest.raises(OomctlError, match="one of the inputs"):
+        check_target(str(tmp_path / "link.json"), ["-", str(tmp_path / "snapshot.json")])
+
+
+def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
+    check_target(str(tmp_path / "new.json"), ["-"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("write", [lambda path: write_file(path, "x"), check_target], ids=["write", "check"])
 @pytest.mark.parametrize(
     ("target", "message"),
-    [("", "directory"), ("no/such/r.html", "No such file"), ("file/r.html", "Not a directory")],
+    [("no/such/r.html", "No such file"), ("file/r.html", "Not a directory")],
 )
-def test_impossible_targets(target: str, message: str, tmp_path: Path) -> None:
+def test_impossible_targets(write: Callable[[str], object], target: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OomctlError, match=message) as raised:
-        write_file(str(tmp_path / target), "x")
+        write(str(tmp_path / target))
     assert raised.value.hint
 
 
@@ -65,3 +79,8 @@ def test_devices_are_written_to_directly() -> None:
     with pytest.raises(OomctlError, match="No space left"):
         write_file("/dev/full", "x")
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+def test_a_directory_is_no_target(tmp_path: Path) -> None:
+    with pytest.raises(OomctlError, match="directory"):
+        write_file(str(tmp_path), "x")
