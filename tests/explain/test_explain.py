@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomctl.api import explanations
@@ -78,6 +78,7 @@ def test_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @given(st.text(max_size=300))
+@settings(max_examples=50, deadline=None)
 def test_any_question_is_answered_or_not(question: str) -> None:
     found = find_pages(PAGES, question)
     assert len(found) == len({page.slug for page in found})
