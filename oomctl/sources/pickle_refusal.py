@@ -38,10 +38,6 @@ def refuse(data: bytes, found: Walk) -> None:
     """
     if data[2:].startswith(_LEGACY_TORCH):
         raise OomctlError("this looks like a checkpoint (torch.save of torch < 1.6), not a memory snapshot", _HINT)
-    if found.reason == "memo":
-        raise OomctlError(
-            "refused: its memo has an index far beyond its contents, as a file made to exhaust memory has", _HINT
-        )
     if found.reason == "memory":
         raise OomctlError(
             f"refused: it would build more than {MEMORY_FACTOR} bytes of objects for each byte of file, as a file "
@@ -53,6 +49,10 @@ def refuse(data: bytes, found: Walk) -> None:
         if name:
             _refuse_global(name)
     if b"segments" not in data[:4096] and b"total_size" not in data[:4096]:
+        if found.reason == "memo":
+            raise OomctlError(
+                "refused: its memo has an index far beyond its contents, as a file made to exhaust memory has", _HINT
+            )
         raise OomctlError("a pickle, but not of a memory snapshot", _HINT)
 
 

@@ -9,6 +9,7 @@ tuples of tuples (hashing those as a key takes forever), and more objects than a
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -53,6 +54,10 @@ _ROWS: Final = 64
 """Opcodes that every cursor walks between two looks at which are done."""
 _HISTORY: Final = 4
 """Opcodes before a tuple that say what is in it: three items and a FRAME."""
+_FEW: Final = 64
+"""Cursors for which numpy's overhead is more than a plain loop takes."""
+_SLACK: Final = 256
+"""Memo indices that a pickler may be ahead of the count of its PUTs."""
 _SMALL: Final = 64 << 10
 """Bytes under which one plain loop is faster than many cursors."""
 
@@ -84,13 +89,16 @@ class _Tally:
     largest_put: int = -1
     frames: list[int] = field(default_factory=list)
 
+    @property
+    def puts(self) -> int:
+        """Opcodes that put something into the memo at a given index."""
+        return int(self.counts[[BINPUT, LONG_BINPUT]].sum())
+
     def judged(self, size: int, walk: Walk) -> Walk:
         """The walk, or why it must not be decoded although its opcodes are allowed."""
         memory = int((self.counts * _COST).sum()) + size
         reason = walk.reason
-        if self.largest_put > int(self.counts[[BINPUT, LONG_BINPUT]].sum()) + 255:
-            reason = "memo"
-        elif memory > MEMORY_FLOOR + MEMORY_FACTOR * size:
+        if memory > MEMORY_FLOOR + MEMORY_FACTOR * size:
             reason = "memory"
         return Walk(walk.end, reason, memory, walk.frames, walk.batches)
 
@@ -102,21 +110,21 @@ def walk(data: bytes) -> Walk:
         data: Starts with PROTO.
 
     Returns:
-        Where it ends and why, and what it would build. Unless the reason is memo or memory, ``data[:end]`` may be
-        given to a decoder.
+        Where it ends and why, and what it would build. Unless the reason is memory, ``data[:end]`` may be given to
+        a decoder.
     """
     size = len(data)
     chain = _frame_chain(data)
     batches = {m.end() - 1 for m in re.finditer(rb"ue\(", data)}
     starts = sorted({0, *chain, *batches, *_spread(data)})
-    while size < len(starts) * _SMALL and size >= _SMALL:
+    if _SMALL <= size < len(starts) * _SMALL:
         tally = _Tally()
-        stops = _walk_abreast(data, np.array(starts, np.int64), tally)
+        stops = _walk_abreast(data, starts, tally)
+        if any(stop > after for stop, after in zip(stops, starts[1:], strict=False)):
+            starts = _without_false_starts(data, starts, stops)
+            tally = _Tally()
+            stops = _walk_abreast(data, starts, tally)
         wrong = next((i for i, stop in enumerate(stops) if i + 1 == len(starts) or stop != starts[i + 1]), 0)
-        if wrong + 1 < len(starts) and stops[wrong] > starts[wrong + 1]:
-            # It ran past the next start: that one lies inside a string or a number, so it was no start.
-            starts = [s for s in starts if s <= starts[wrong] or s >= stops[wrong]]
-            continue
         if wrong + 1 == len(starts) and stops[wrong] >= 0:
             end, reason = _walk_plainly(data, starts[wrong], _Tally())
         else:
@@ -124,15 +132,29 @@ def walk(data: bytes) -> Walk:
             wrong = max(0, wrong - (stops[wrong] < 0))
             tally = _Tally()
             if wrong:
-                _walk_abreast(data[: starts[wrong]], np.array(starts[:wrong], np.int64), tally)
+                _walk_abreast(data[: starts[wrong]], starts[:wrong], tally)
             end, reason = _walk_plainly(data, starts[wrong], tally)
-        known = set(starts[: wrong + 1])
-        before = [f for f in chain if f < end]
-        frames = tuple(before) if known.issuperset(before) and len(before) == tally.counts[FRAME] else None
-        return tally.judged(size, Walk(end, reason, 0, frames, tuple(sorted(batches & known))))
+        if tally.largest_put <= tally.puts + _SLACK:
+            known = set(starts[: wrong + 1])
+            before = [f for f in chain if f < end]
+            frames = tuple(before) if known.issuperset(before) and len(before) == tally.counts[FRAME] else None
+            return tally.judged(size, Walk(end, reason, 0, frames, tuple(sorted(batches & known))))
     tally = _Tally()
     end, reason = _walk_plainly(data, 0, tally)
     return tally.judged(size, Walk(end, reason, 0, tuple(tally.frames)))
+
+
+def _without_false_starts(data: bytes, starts: list[int], stops: list[int]) -> list[int]:
+    """The starts that a walk from the first one comes to; the others lie inside strings or numbers."""
+    sound, index = [], 0
+    places = {start: i for i, start in enumerate(starts)}
+    while index < len(starts):
+        sound.append(starts[index])
+        at = stops[index]
+        if index + 1 < len(starts) and at > starts[index + 1]:
+            at, _ = _walk_plainly(data, at, _Tally(), places)
+        index = places.get(at, len(starts))
+    return sound
 
 
 def _frame_chain(data: bytes) -> list[int]:
@@ -156,7 +178,7 @@ def _spread(data: bytes) -> list[int]:
     return places
 
 
-def _walk_abreast(data: bytes, starts: NDArray[np.int64], tally: _Tally) -> list[int]:
+def _walk_abreast(data: bytes, places: list[int], tally: _Tally) -> list[int]:
     """Walks from every start to the next one (the last: to the end), all in step.
 
     Returns:
@@ -164,6 +186,7 @@ def _walk_abreast(data: bytes, starts: NDArray[np.int64], tally: _Tally) -> list
         is not to be trusted.
     """
     octets = np.frombuffer(data, np.uint8)
+    starts = np.array(places, np.int64)
     stops = np.full(len(starts), -1, np.int64)
     which = np.arange(len(starts))
     pos = starts.copy()
@@ -173,7 +196,8 @@ def _walk_abreast(data: bytes, starts: NDArray[np.int64], tally: _Tally) -> list
     first = np.zeros((_HISTORY, len(starts)), np.uint8)
     last = np.zeros((_HISTORY, len(starts)), np.uint8)
     rows = np.empty((_HISTORY + _ROWS, len(starts)), np.uint8)
-    while len(which):
+    begun = False
+    while len(which) >= _FEW:
         rows = rows[:, : len(which)] if len(which) != rows.shape[1] else rows
         rows[:_HISTORY] = past
         for row in rows[_HISTORY:]:
@@ -188,21 +212,29 @@ def _walk_abreast(data: bytes, starts: NDArray[np.int64], tally: _Tally) -> list
         distrusted = _tuples_of_more_than_numbers(rows)
         stuck = (step == 0) | distrusted
         done = stuck.nonzero()[0]
-        if not first.any():
+        if not begun:
+            begun = True
             first[:] = rows[_HISTORY : 2 * _HISTORY]
+            rows[:_HISTORY] = 0
         if len(done):
             stops[which[done]] = np.where(distrusted[done], -1, pos[done])
-            walked = (rows[:, done] != 0).sum(axis=0)
-            last[:, which[done]] = rows[walked + np.arange(-_HISTORY, 0)[:, None], done]
+            walked = (rows[_HISTORY:, done] != 0).sum(axis=0)
+            last[:, which[done]] = rows[walked + np.arange(_HISTORY)[:, None], done]
             keep = ~stuck
             which, pos, end = which[keep], pos[keep], end[keep]
             past = rows[-_HISTORY:, keep]
         else:
             past = rows[-_HISTORY:].copy()
+    history = (past if begun else np.zeros_like(past)).T.tolist()
+    for i, at, limit, before in zip(which.tolist(), pos.tolist(), end.tolist(), history, strict=True):
+        codes = [code for code in before if code != FRAME]
+        numbers = next((n for n, code in enumerate(reversed(codes)) if code not in _NUMBERS), len(codes))
+        stop, reason = _walk_plainly(data, at, tally, limit=limit, numbers=numbers)
+        stops[i] = stop - (reason == "") if reason != "tuple" else -1
     seams = _tuples_of_more_than_numbers(np.concatenate((last[:, :-1], first[:, 1:])))
     stops[1:][seams] = -1
-    places: list[int] = stops.tolist()
-    return places
+    result: list[int] = stops.tolist()
+    return result
 
 
 def _measure(
@@ -247,16 +279,31 @@ def _tuples_of_more_than_numbers(rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return result
 
 
-def _walk_plainly(data: bytes, start: int, tally: _Tally) -> tuple[int, str]:
+def _walk_plainly(
+    data: bytes,
+    start: int,
+    tally: _Tally,
+    until: Container[int] = (),
+    limit: int | None = None,
+    numbers: int = 0,
+) -> tuple[int, str]:
     """Walks opcode by opcode from one place; the reference for the many cursors.
+
+    Args:
+        data: The pickle.
+        start: Where an opcode begins.
+        tally: Counts what is met.
+        until: Places to stop at; tuples are then passed whatever is in them.
+        limit: Where to stop if not at the end.
+        numbers: Numbers right before the start.
 
     Returns:
         Offset behind the last good opcode, and the reason of `Walk`.
     """
     length = _LENGTH.tolist()
     counts = [0] * 256
-    size, at, numbers, reason = len(data), start, 0, "truncated"
-    while at < size:
+    size, at, reason, puts = len(data), start, "truncated", _SLACK
+    while at < (size if limit is None else limit) and at not in until:
         code = data[at]
         step = length[code]
         if code == SHORT_STR:
@@ -269,8 +316,15 @@ def _walk_plainly(data: bytes, start: int, tally: _Tally) -> tuple[int, str]:
         elif code == LONG_STR:
             step += int.from_bytes(data[at + 1 : at + 5], "little")
         elif code == LONG_BINPUT:
-            tally.largest_put = max(tally.largest_put, int.from_bytes(data[at + 1 : at + 5], "little"))
-        elif code in _TUPLES and numbers < code - _TUPLES[0] + 1:
+            index = int.from_bytes(data[at + 1 : at + 5], "little")
+            if start == 0 and index > puts:
+                reason = "memo"
+                break
+            tally.largest_put = max(tally.largest_put, index)
+            puts += 1
+        elif code == BINPUT:
+            puts += 1
+        elif code in _TUPLES and numbers < code - _TUPLES[0] + 1 and not until:
             reason = "tuple"
             break
         elif not step:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import io
 import pickle
@@ -10,7 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
+from oomctl.errors import OomctlError
 from oomctl.model.snapshot import Snapshot
+from oomctl.sources.compiled import read_compiled
 from oomctl.sources.pickle_refusal import refuse
 from oomctl.sources.pickle_scan import Walk, walk
 from oomctl.sources.salvage import salvaged
@@ -20,6 +21,8 @@ _HAND_OVER: Final = b"2Q0"
 """Opcodes that give the list on top of the stack to `persistent_load` and leave the stack as it was."""
 _FRAME_SIZE: Final = 9
 _BUFFER: Final = 1 << 18
+_PIECE: Final = 1 << 20
+"""Bytes that the compiled decoder is given at a time."""
 
 
 class Refusing(pickle.Unpickler):
@@ -92,7 +95,23 @@ def read_pickle(data: bytes | memoryview) -> Snapshot:
     Raises:
         OomctlError: It is no memory snapshot, asks for code, or is too damaged to read anything from.
     """
+    view = memoryview(data)
+    snapshot = read_compiled(view[start : start + _PIECE] for start in range(0, len(view), _PIECE))
+    return read_objects(data) if snapshot is None else snapshot
+
+
+def read_objects(data: bytes | memoryview) -> Snapshot:
+    """Decodes a snapshot pickle with Python's own decoder, whatever its layout, or what a damaged one still holds.
+
+    Args:
+        data: The whole pickle, protocols 2 to 5.
+
+    Raises:
+        OomctlError: As `read_pickle`.
+    """
     octets = bytes(data)
+    if len(octets) < 2 or octets[0] != 0x80 or not 2 <= octets[1] <= 5:
+        raise OomctlError("not a pickle of protocol 2 to 5")
     found = walk(octets)
     if found.reason not in ("", "truncated"):
         refuse(octets, found)
@@ -110,13 +129,19 @@ def _decoded(data: bytes, found: Walk) -> Snapshot:
         traces = Traces()
         try:
             objects = _decoder(data, found, traces.take).load()
+        except MemoryError:
+            raise
         except Exception:  # the decoder raises nearly any kind on damaged data
             pass
         else:
             return snapshot_from_objects(objects, traces)
     decoder = _decoder(data, replace(found, batches=()), list.clear)
-    with contextlib.suppress(Exception):
+    try:
         decoder.load()
+    except MemoryError:
+        raise
+    except Exception:  # that is why we are here; what it had made by then is in its memo
+        pass
     return salvaged(decoder.memo.copy(), found.end if found.reason else None, len(data))
 
 

@@ -28,6 +28,7 @@ MAX_SIZE: Final = 1 << 60
 _DEFAULTS: Final[dict[str, Any]] = {"stream": 0, "time_us": 0}
 _ABSENT: Final = {"pool": -1, "context": -1, "metadata": -1}
 _NO_TEXT: Final = ("", "N/A", None)
+_TEXT_COLUMNS: Final = {"context": "compile_context", "metadata": "user_metadata"}
 _MAX_UNKNOWN: Final = 50
 BATCH: Final = 1 << 14
 
@@ -48,7 +49,7 @@ class TraceBuilder:
         self._stacks = stacks
         self.pools = pools
         self._columns: dict[str, list[NDArray[Any]]] = {}
-        self._texts = Codes()
+        self._texts = {name: Codes() for name in _TEXT_COLUMNS}
         self._device_free: dict[int, int] = {}
         self.count = 0
         self.keys: set[str] = set()
@@ -95,9 +96,9 @@ class TraceBuilder:
             columns["pool"] = self._pool_column(table["pool_id"])
         failures = [i for i in (action == Action.OOM).nonzero()[0].tolist() if "device_free" in events[i]]
         free = {self.count + i: _size(events[i]["device_free"]) for i in failures}
-        for name, key in (("context", "compile_context"), ("metadata", "user_metadata")):
+        for name, key in _TEXT_COLUMNS.items():
             if key in table:
-                columns[name] = self._text_column(table[key])
+                columns[name] = self._text_column(table[key], self._texts[name])
         # Nothing is counted before this point, so that a batch can be tried again.
         columns["stack"] = self._stacks.column(table["frames"] if "frames" in table else [None] * n)
         self._device_free.update(free)
@@ -140,15 +141,15 @@ class TraceBuilder:
         return mended
 
     def _pool_column(self, values: list[Any]) -> NDArray[np.int32]:
-        codes = {v: -1 if v is None else self.pools.code(pool_of(v)) for v in set(values)}
+        codes = {v: -1 if v is None else self.pools.code(pool_of(v)) for v in dict.fromkeys(values)}
         return np.fromiter(map(codes.__getitem__, values), np.int32, len(values))
 
-    def _text_column(self, values: list[Any]) -> NDArray[np.int32]:
+    def _text_column(self, values: list[Any], texts: Codes) -> NDArray[np.int32]:
         codes: dict[Any, int] = {}
         for value in dict.fromkeys(values):
             if value not in _NO_TEXT and type(value) is not str:
                 raise _OddValueError
-            codes[value] = -1 if value in _NO_TEXT else self._texts.code(clean(value))
+            codes[value] = -1 if value in _NO_TEXT else texts.code(clean(value))
         if len(codes) == 1:
             return np.full(len(values), next(iter(codes.values())), np.int32)
         return np.fromiter(map(codes.__getitem__, values), np.int32, len(values))
@@ -162,6 +163,12 @@ class TraceBuilder:
             parts = self._columns.get(name)
             return None if parts is None else np.concatenate(parts)
 
+        # Each column has numbers of its own until now, so that they do not depend on how events came in batches.
+        context, metadata = self._texts["context"], self._texts["metadata"]
+        texts = Codes(context)
+        renumbered = np.array([*map(texts.code, metadata), -1], np.int32)
+        metadata_column = joined("metadata")
+
         return Trace(
             action=joined("action"),
             address=joined("address"),
@@ -171,8 +178,8 @@ class TraceBuilder:
             time_us=joined("time_us"),
             pool=joined("pool"),
             context=joined("context"),
-            metadata=joined("metadata"),
-            texts=tuple(self._texts),
+            metadata=None if metadata_column is None else renumbered[metadata_column],
+            texts=tuple(texts),
             device_free=self._device_free,
         )
 
