@@ -107,7 +107,7 @@ def test_the_installed_wheel_works_anywhere(built: Built, tmp_path: Path) -> Non
     where = built.run("-c", "import oomctl; print(oomctl.__file__)", cwd=tmp_path)
     assert built.python.parents[1] in Path(where.strip()).parents
     assert (built.python.parent / "oomctl").exists()
-    assert built.oomctl("--version", cwd=tmp_path) == f"oomctl {__version__}\n"
+    assert built.oomctl("--version", cwd=tmp_path) == f"oomctl {__version__} (pure)\n"
     assert "kv-cat" in built.oomctl("demo", cwd=tmp_path)
     assert '"fragmentation"' in built.oomctl("demo", "kv-cat", "--json", cwd=tmp_path)
     page = tmp_path / "page.html"

@@ -1,1 +1,44 @@
 """Optional compiled kernels with the same results as the Python ones."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Final
+
+ENGINE_VARIABLE: Final = "OOMCTL_ENGINE"
+"""Environment variable that forces the Python code with the value "pure"."""
+
+
+def version_line(version: str) -> str:
+    """What `oomctl --version` prints: the version and which code does the heavy work.
+
+    Args:
+        version: oomctl's own.
+    """
+    return f"oomctl {version} ({engine()})"
+
+
+def engine() -> str:
+    """Which code does the heavy work here: "compiled" or "pure"."""
+    return "pure" if _forced_pure() or find_spec("oomctl._native.decode") is None else "compiled"
+
+
+def kernel(name: str) -> ModuleType | None:
+    """A compiled module, or None where there is none to be had or Python's own code is asked for.
+
+    Args:
+        name: "decode" or "heap".
+    """
+    if _forced_pure():
+        return None
+    try:
+        return import_module(f"oomctl._native.{name}")
+    except ImportError:
+        return None
+
+
+def _forced_pure() -> bool:
+    return os.environ.get(ENGINE_VARIABLE, "").strip().lower() == "pure"

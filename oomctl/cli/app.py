@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from oomctl import __version__
+from oomctl._native import version_line
 from oomctl.cli.registry import COMMANDS, Command
 
 EPILOG = (
@@ -48,5 +49,5 @@ def _stub() -> None:
 
 def _options(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
     if version:
-        typer.echo(f"oomctl {__version__}")
+        typer.echo(version_line(__version__))
         raise typer.Exit

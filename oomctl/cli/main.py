@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from oomctl import __version__
+from oomctl._native import version_line
 from oomctl.cli import exits
 from oomctl.cli.output import silence, write_stderr, write_stdout
 from oomctl.errors import OomctlError
@@ -29,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _forgiving_streams()
     try:
         if args[:1] == ["--version"]:  # answered before typer is loaded
-            write_stdout(f"oomctl {__version__}")
+            write_stdout(version_line(__version__))
             return exits.OK
         return _command(args)
     except OomctlError as error:
