@@ -17,6 +17,9 @@ from oomctl.model.stacks import Frame
 FEWEST: Final = 3
 """Fewer marks than this are no steps."""
 
+LONGER: Final = 1.5
+"""A step with this many times the usual number of allocations runs a loop of its own."""
+
 _REGULAR: Final = 0.5
 """Largest coefficient of variation of the gaps between marks of one signature."""
 
@@ -84,7 +87,7 @@ def find_inner_loop(
         begin = int(grid.starts[-1])
         counts = np.diff(np.searchsorted(allocs, grid.starts))
         here = int((allocs >= begin).sum())
-        if not len(counts) or here < 2 * int(np.median(counts)):
+        if not len(counts) or here < LONGER * int(np.median(counts)):
             return NO_STEPS
         return _from_period(device, active, begin, event)
     code = phases(snapshot.stacks)

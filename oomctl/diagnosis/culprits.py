@@ -12,6 +12,7 @@ from oomctl.analysis.frames import fold, label, user_frames
 from oomctl.analysis.incident import Incident
 from oomctl.analysis.phases import LOAD, phases
 from oomctl.model.report import Culprit
+from oomctl.model.snapshot import Action
 from oomctl.model.stacks import NO_STACK, Frame
 
 OWNS: Final = 0.8
@@ -58,6 +59,11 @@ def rank(incident: Incident, cls: str, subtype: str | None) -> Ranking:
     ends = np.append(begin, len(chosen))[1:]
     for stack, b, e in zip(values.tolist(), begin.tolist(), ends.tolist(), strict=True):
         by_stack[stack] = [int(weight[chosen[b:e]].sum()), e - b]
+    if cls == "fragmentation" and subtype == "private_pools":
+        for stack, size in _idle_segments(incident):
+            entry = by_stack.setdefault(stack, [0, 0])
+            entry[0] += size
+            entry[1] += 1
     trace, request = incident.device.trace, incident.request
     asked = NO_STACK
     if incident.failed and trace is not None and request is not None and request.size is not None:
@@ -101,6 +107,18 @@ def _weights(incident: Incident, cls: str, subtype: str | None) -> tuple[NDArray
         return weight, "pinning", "idle bytes held down by live blocks in the same segment"
     weight[heap.live] = heap.live_size
     return weight, "held", "live bytes at the moment"
+
+
+def _idle_segments(incident: Incident) -> list[tuple[int, int]]:
+    """(stack that made it, bytes) of each segment that a flush left behind although nothing in it is live."""
+    heap, device = incident.heap, incident.device
+    whole = np.flatnonzero(heap.live_bytes_by_segment() == 0)
+    made = dict(zip(device.segments.address.tolist(), device.segments.stack.tolist(), strict=True))
+    trace = device.trace
+    if trace is not None:
+        rows = np.flatnonzero(trace.action[: incident.moment.event + 1] == Action.SEGMENT_ALLOC)
+        made.update(zip(trace.address[rows].tolist(), trace.stack[rows].tolist(), strict=True))
+    return [(made.get(int(heap.address[s]), NO_STACK), int(heap.size[s])) for s in whole.tolist()]
 
 
 def _rows(
