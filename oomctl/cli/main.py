@@ -10,7 +10,7 @@ from typing import cast
 from oomctl import __version__
 from oomctl._native import version_line
 from oomctl.cli import exits
-from oomctl.cli.output import silence, write_stderr, write_stdout
+from oomctl.cli.output import one_line, silence, write_stderr, write_stdout
 from oomctl.errors import OomctlError
 
 REDACTIONS = ("paths", "all", "none")
@@ -99,9 +99,9 @@ def _usage(error: BaseException) -> int:
 
 
 def _complain(message: str, hint: str) -> int:
-    write_stderr("error: " + _one_line(message))
+    write_stderr("error: " + one_line(message))
     if hint:
-        write_stderr("hint: " + _one_line(hint))
+        write_stderr("hint: " + one_line(hint))
     return exits.USAGE
 
 
@@ -110,18 +110,12 @@ def _bug(error: Exception) -> int:
 
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{os.path.basename(last.filename)}:{last.lineno}"
-    write_stderr(_one_line(f"error: this is a bug in oomctl {__version__}: {type(error).__name__}: {error} ({where})"))
+    write_stderr(one_line(f"error: this is a bug in oomctl {__version__}: {type(error).__name__}: {error} ({where})"))
     if os.environ.get("OOMCTL_DEBUG") == "1":
         write_stderr("".join(traceback.format_exception(error)))
     else:
         write_stderr("hint: please report it with the traceback that OOMCTL_DEBUG=1 prints")
     return exits.BUG
-
-
-def _one_line(text: str) -> str:
-    """Text from files may hold line breaks and terminal escapes; neither reaches the terminal."""
-    cleaned = "".join(c if c.isprintable() else " " for c in text)
-    return cleaned if len(cleaned) <= 1000 else cleaned[:1000] + " ..."
 
 
 def _forgiving_streams() -> None:

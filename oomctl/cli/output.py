@@ -41,6 +41,17 @@ def write_stderr(text: str) -> None:
         silence(sys.stderr)
 
 
+def one_line(text: str, most: int = 1000) -> str:
+    """Text for one line of a terminal: paths and messages from files may hold line breaks and escapes, which do no harm.
+
+    Args:
+        text: Any text.
+        most: Characters kept.
+    """
+    cleaned = "".join(c if c.isprintable() else " " for c in text)
+    return cleaned if len(cleaned) <= most else cleaned[:most] + " ..."
+
+
 def silence(stream: TextIO) -> None:
     """Points a stream whose reader is gone at the null device, so that the flush at exit is quiet."""
     with contextlib.suppress(OSError, ValueError):

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from oomctl.cli.output import one_line
 from oomctl.progress import Progress, silent
 
 PATIENCE = 0.4
@@ -40,7 +41,7 @@ def watched() -> Iterator[Progress]:
         if not shown and time.monotonic() - started > PATIENCE:
             bar.start()
             shown = True
-        bar.update(task, description=what, completed=min(max(share, 0.0), 1.0))
+        bar.update(task, description=one_line(what, 60), completed=min(max(share, 0.0), 1.0))
 
     try:
         yield update

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from oomctl.cli import exits
 from oomctl.cli.options import chosen_redaction, chosen_size
-from oomctl.cli.output import check_target, write_file, write_stderr, write_stdout
+from oomctl.cli.output import check_target, one_line, write_file, write_stderr, write_stdout
 from oomctl.cli.progress import watched
 from oomctl.cli.terminal import abilities
 from oomctl.units import format_size
@@ -80,7 +80,7 @@ def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
     write_stdout(_rendered(report, wanted.fmt, wanted))
     for path, fmt in wanted.files:
         size = write_file(path, _rendered(report, fmt, wanted, for_file=True))
-        write_stderr(f"wrote {path} ({format_size(size)})")
+        write_stderr(one_line(f"wrote {path} ({format_size(size)})"))
     return exits.FINDING if _fails(report, wanted.fail_on) else exits.OK
 
 
