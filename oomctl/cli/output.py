@@ -42,7 +42,7 @@ def write_stderr(text: str) -> None:
 
 
 def one_line(text: str, most: int = 1000) -> str:
-    """Text for one line of a terminal: paths and messages from files may hold line breaks and escapes, which do no harm.
+    """Text for one line of a terminal, where paths and messages from files may hold line breaks and escapes.
 
     Args:
         text: Any text.
