@@ -277,11 +277,13 @@ def _concluded(
 
 
 def _version(text: str) -> tuple[int, int]:
-    """(major, minor) of "2.9", "2.9.1" or "2.9.1+cu128"."""
-    parts = text.strip().removeprefix("v").split("+")[0].split(".")
-    if len(parts) < 2 or not all(part.isdecimal() and len(part) < 4 for part in parts[:2]):
-        raise OomctlError(f"no version of torch: {text!r}", "write it as 2.9")
-    return int(parts[0]), int(parts[1])
+    """(major, minor) of a version that the user typed."""
+    from oomctl.model.common import parse_version
+
+    try:
+        return parse_version(text)
+    except ValueError:
+        raise OomctlError(f"no version of torch: {text!r}", "write it as 2.9") from None
 
 
 def _focused(report: Report, device: int | None, rank: int | None) -> Report:

@@ -19,8 +19,8 @@ from oomctl.diagnosis.registry import DETECTORS
 from oomctl.diagnosis.views import holes, segment_map, steps, timeline
 from oomctl.diagnosis.weigh import NO_CARD, weigh
 from oomctl.errors import OomctlError
-from oomctl.model.alloc_conf import AllocConf, parse_conf
-from oomctl.model.common import Skipped
+from oomctl.model.alloc_conf import AllocConf, ConfIssue, lint, parse_conf
+from oomctl.model.common import Skipped, VersionRange
 from oomctl.model.conclusion import Conclusion, Facts
 from oomctl.model.evidence import Evidence
 from oomctl.model.log import OomEvent
@@ -67,6 +67,7 @@ def _conclude(
     )
     replayed, unproved = _replayed(found, progress) if whatif and found.failed else (None, ())
     verdict = _verdict(found, replayed)
+    report_conf = snapshot.settings.conf if snapshot.settings else evidence.conf
     ranking = rank(found, verdict.cls, verdict.subtype)
     if verdict.cls == "leak" and ranking.culprits:
         verdict = replace(verdict, headline=f"{verdict.headline}, made by {owners_label(ranking.culprits[0])}")
@@ -79,7 +80,8 @@ def _conclude(
         device=Device(snapshot.backend, device.index, message.rank if message else None),
         verdict=verdict,
         torch=torch,
-        alloc_conf=snapshot.settings.conf if snapshot.settings else evidence.conf,
+        alloc_conf=report_conf,
+        conf_issues=_conf_issues(report_conf, torch, snapshot.backend),
         request=found.request,
         oom_events=_events(evidence, found),
         recovered_ooms=len(found.moment.recovered),
@@ -151,6 +153,11 @@ def _conf(evidence: Evidence, snapshot: Snapshot) -> AllocConf | None:
     if snapshot.settings is None and evidence.conf is not None:
         return parse_conf(evidence.conf, snapshot.torch.high or (2, 2)).conf
     return None
+
+
+def _conf_issues(conf: str | None, torch: VersionRange, backend: str) -> tuple[ConfIssue, ...]:
+    """What is wrong with the settings in force."""
+    return lint(conf, torch, "linux", backend) if conf else ()
 
 
 def _message_for(evidence: Evidence, device: DeviceSnapshot) -> OomEvent | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oomctl.model.alloc_conf import ConfIssue
 from oomctl.model.common import InputFile, Skipped, VersionRange
 from oomctl.model.log import MemorySummary, OomEvent, Series
 
@@ -520,6 +521,7 @@ class Report:
     verdict: Verdict
     torch: VersionRange = VersionRange()
     alloc_conf: str | None = None
+    conf_issues: tuple[ConfIssue, ...] = ()
     request: Request | None = None
     oom_events: tuple[OomEvent, ...] = ()
     recovered_ooms: int = 0

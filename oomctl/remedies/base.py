@@ -57,5 +57,12 @@ class Entry:
             parts.append("\n".join("    " + line for line in self.example.splitlines()))
         if self.caveats:
             parts.append("\n".join(f"- {c}" for c in self.caveats))
-        title = self.title.replace(" at {site}", "").replace(" ({site})", "")
+        title = placed(self.title, None)
         return Page("", self.slug, title, "\n\n".join(parts), tuple(c.split("/")[0] for c in self.classes))
+
+
+def placed(title: str, site: str | None) -> str:
+    """A title with its line of code, or without one where none is known."""
+    if site is not None:
+        return title.format(site=site)
+    return re.sub(r",? (?:at|before|made at) \{site\}", "", title)

@@ -7,9 +7,9 @@ from typing import Final
 
 from oomctl.model.conclusion import Conclusion, Facts
 from oomctl.model.report import Remedy, Report
-from oomctl.remedies.base import Entry
+from oomctl.remedies.base import Entry, placed
 from oomctl.remedies.registry import ENTRIES
-from oomctl.remedies.settings import from_replay, rounding_dropped, unproved
+from oomctl.remedies.settings import from_replay, left_open, rounding_dropped, unproved
 
 MOST_SETTINGS: Final = 3
 MOST_ENTRIES: Final = 3
@@ -42,7 +42,7 @@ def _settings(report: Report, facts: Facts) -> list[Remedy]:
         return unproved(facts, "there is no trace to replay")
     if searched.identity.reason:
         return unproved(facts, searched.identity.reason)
-    return from_replay(searched, facts, subtype)[:MOST_SETTINGS]
+    return (from_replay(searched, facts, subtype) or left_open(searched, facts, subtype))[:MOST_SETTINGS]
 
 
 def _entries(report: Report, facts: Facts) -> list[Entry]:
@@ -54,10 +54,9 @@ def _entries(report: Report, facts: Facts) -> list[Entry]:
 
 
 def _remedy(entry: Entry, facts: Facts) -> Remedy:
-    site = facts.site or "the line below"
     return Remedy(
         kind=entry.kind,
-        title=entry.title.format(site=site) if facts.site else entry.title.replace(" at {site}", "").format(site=site),
+        title=placed(entry.title, facts.site),
         alloc_conf=None,
         env=None,
         applicability=entry.applicability,

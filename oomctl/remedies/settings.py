@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from oomctl.model.alloc_conf import AllocConf, env_name, format_conf, parse_conf
+from oomctl.model.alloc_conf import AllocConf, env_name, export_line, format_conf, parse_conf
 from oomctl.model.common import Version
 from oomctl.model.conclusion import Facts
 from oomctl.model.report import Identity, Remedy, ReplayEffect, WhatIf, WhatIfRun
@@ -67,12 +67,27 @@ def from_replay(whatif: WhatIf, facts: Facts, subtype: str | None) -> list[Remed
     current = whatif.recorded_conf
     before = next((r.peak_reserved for r in whatif.runs if r.alloc_conf == current), None)
     served = [r for r in whatif.runs if r.served and r.alloc_conf != current]
-    advised = []
-    for run in sorted(served, key=lambda run: _preference(run, subtype)):
-        if run.alloc_conf == "" and not current:
-            continue
-        advised.append(_advice(run, whatif.identity, before, facts))
-    return advised
+    return [
+        _advice(run, whatif.identity, before, facts)
+        for run in sorted(served, key=lambda run: _preference(run, subtype))
+        if run.alloc_conf or current
+    ]
+
+
+def left_open(whatif: WhatIf, facts: Facts, subtype: str | None) -> list[Remedy]:
+    """Settings of which replay cannot say whether they serve the request, because the limit is not known exactly.
+
+    Args:
+        whatif: The replays.
+        facts: For the name of the variable.
+        subtype: What kind of fragmentation it is.
+    """
+    current = whatif.recorded_conf
+    before = next((r.peak_reserved for r in whatif.runs if r.alloc_conf == current), None)
+    runs = [r for r in whatif.runs if r.served is None and r.alloc_conf and r.alloc_conf != current]
+    return [
+        _advice(run, whatif.identity, before, facts) for run in sorted(runs, key=lambda run: _preference(run, subtype))
+    ]
 
 
 def _preference(run: WhatIfRun, subtype: str | None) -> tuple[int, int, int, int, str]:
@@ -95,7 +110,9 @@ def _advice(run: WhatIfRun, identity: Identity, before: int | None, facts: Facts
     keys = [part.split(":")[0] for part in run.alloc_conf.split(",") if part]
     caveats = tuple(dict.fromkeys(c for key in keys for c in _CAVEATS.get(key, ())))
     estimate = run.certainty == "estimate"
-    if estimate:
+    if run.served is None:
+        why = "Replay leaves it open: it depends on the exact limit, which only the log of the failure gives."
+    elif estimate:
         why = "By its live bytes the failing request would have been served from the driver's own pool (an estimate)."
     else:
         why = "Replayed on your own trace, the failing request would have been served."
@@ -144,4 +161,4 @@ def unproved(facts: Facts, reason: str) -> list[Remedy]:
 
 def _env(facts: Facts, conf: str) -> str:
     name = env_name(facts.torch, facts.backend)
-    return f"export {name}={conf}" if conf else f"unset {name}"
+    return export_line(name, conf, "linux") if conf else f"unset {name}"
