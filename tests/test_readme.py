@@ -1,6 +1,6 @@
 """README says what is true: outputs, options, commands, exit codes.
 
-``python -m tests.test_readme`` writes the present outputs into it.
+``python -m tests.test_readme`` writes the present outputs into it and draws its picture anew.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import pytest
 
 from oomctl.cli import exits
 from oomctl.cli.registry import COMMANDS
+
+from . import picture
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -92,6 +94,11 @@ def test_the_first_command_is_the_main_job() -> None:
     assert "fragmentation" in run(steps[2].removeprefix(".venv/bin/"))
 
 
+def test_the_picture_shows_what_is_printed() -> None:
+    assert str(picture.TARGET.relative_to(ROOT)) in text()
+    assert picture.TARGET.read_text(encoding="utf-8") == picture.draw(picture.report())
+
+
 def update() -> None:
     """Writes the present outputs into README."""
 
@@ -103,6 +110,7 @@ def update() -> None:
         return f"<!-- checked -->\n```console\n$ {command}\n{run(command)}```\n"
 
     README.write_text(CHECKED.sub(fresh, text()), encoding="utf-8")
+    picture.update()
 
 
 if __name__ == "__main__":
