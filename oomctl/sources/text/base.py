@@ -67,6 +67,7 @@ class RawEvent:
         host: Whether it is about host memory.
         weak: Whether it only counts where the text holds no better mention.
         end: Number of its last line.
+        part: Which of the clean lines of its physical line it starts on.
     """
 
     event: OomEvent
@@ -77,6 +78,7 @@ class RawEvent:
     host: bool = False
     weak: bool = False
     end: int = 0
+    part: int = 0
 
 
 @dataclass(slots=True)

@@ -221,12 +221,12 @@ class Failures:
     def read(self, passage: Passage, found: Findings) -> None:
         """Adds signs, and raw events for failed allocations."""
         seen: set[tuple[str, int]] = set()
-        taken: set[int] = set()
+        taken: set[int] = set()  # identities of lines
         for squeezed in passage.squeezed:
             for kind in KINDS:
                 for match in kind.pattern.finditer(squeezed.text):
                     line = squeezed.line(match.start())
-                    key = (kind.slug, line.no)
+                    key = (kind.slug, id(line))
                     if key in seen or not passage.stretch.accepts(line.no):
                         continue
                     seen.add(key)
@@ -235,9 +235,9 @@ class Failures:
                     if kind.slug not in _EVENTS_ONLY and found.room("signs", len(found.signs)):
                         rank = line.rank if line.rank is not None else found.rank
                         found.signs.append(Sign(kind.slug, text, line.no, found.source, size, rank))
-                    if not kind.event or (kind.weak and line.no in taken):
+                    if not kind.event or (kind.weak and id(line) in taken):
                         continue
-                    taken.add(line.no)
+                    taken.add(id(line))
                     event = OomEvent(
                         backend=kind.backend,
                         rank=line.rank if line.rank is not None else found.rank,
@@ -258,6 +258,7 @@ class Failures:
                                 host=kind.slug in _HOST,
                                 weak=kind.weak,
                                 end=line.no,
+                                part=line.part,
                             )
                         )
         for line in passage.lines:

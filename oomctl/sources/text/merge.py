@@ -38,7 +38,7 @@ def failures(found: Findings) -> list[OomEvent]:
     Args:
         found: All that the readers found; tracebacks that are used are taken out of it.
     """
-    raws = sorted(found.events, key=lambda raw: raw.event.line)
+    raws = sorted(found.events, key=lambda raw: (raw.event.line, raw.part))
     traces: dict[int, FoundTraceback | None] = {id(raw): _before(raw, found.tracebacks) for raw in raws}
     kept: list[RawEvent] = []
     for raw in [r for r in raws if r.numbered and not r.weak]:
@@ -59,7 +59,7 @@ def failures(found: Findings) -> list[OomEvent]:
             kept.append(raw)
         elif abs(same.event.line - raw.event.line) < NEAR:
             _join(same, raw, traces)
-    kept.sort(key=lambda raw: raw.event.line)
+    kept.sort(key=lambda raw: (raw.event.line, raw.part))
     if all(raw.time is not None for raw in kept):
         kept.sort(key=lambda raw: raw.time or 0.0)
     events = []
@@ -100,7 +100,8 @@ def _separate(kept: RawEvent, raw: RawEvent) -> bool:
     if kept.tag and raw.tag and kept.tag != raw.tag:
         return True
     if kept.host and raw.host:
-        return kept.event.text[:80] == raw.event.text[:80] and kept.event.line != raw.event.line
+        names = [re.findall(r"\w+Error\b", one.event.text[:200])[:1] for one in (kept, raw)]
+        return names[0] == names[1] and kept.event.wording == raw.event.wording
     if kept.subject and raw.subject and kept.subject != raw.subject:
         if "::" in kept.subject and "::" in raw.subject:
             return True

@@ -55,6 +55,7 @@ _ENDS: Final = re.compile(
     r"|systemfailure\)\.?|unoccupiedcachedmemory\.?|memoryfraction\):[\d.]+[KMGT]iB|1EBmemory\.?|byPyTorch\)(?!If)|cached\)"
 )
 _CLASS: Final = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|OutOfMemory))\s*[:(]\s*['\"]?\s*$")
+_TEST: Final = re.compile(r"([\w/.-]+\.py(?:::[\w\[\].]+)+)-(?:\w+\.)*\w*Error:(?:CUDA|HIP|XPU)?$")
 _WORDS_BEFORE: Final = re.compile(r"(?:[A-Za-z_][\w.]*(?:Error|Exception|Warning)\b|[:('\"\s\[\]-])+$")
 
 
@@ -66,6 +67,7 @@ class Messages:
     def read(self, passage: Passage, found: Findings) -> None:
         """Adds one raw event a message."""
         seen: set[tuple[int, int]] = set()
+        covered: set[int] = set()
         for squeezed in passage.squeezed:
             anchors = list(_ANCHOR.finditer(squeezed.text))
             for i, anchor in enumerate(anchors):
@@ -84,12 +86,14 @@ class Messages:
                         continue
                     last = min(last, later.start())
                     break
-                raw = _event(squeezed, anchor, squeezed.text[anchor.start() : last], found)
+                raw, body = _event(squeezed, anchor, squeezed.text[anchor.start() : last], found)
                 offset_in_line = anchor.start() - squeezed.starts[squeezed.index(anchor.start())]
-                key = (line.no, offset_in_line)
-                if key in seen:
+                key = (id(line), offset_in_line)
+                if key in seen or (id(line) in covered and not line.tag):
                     continue
                 seen.add(key)
+                first_index, last_index = squeezed.index(anchor.start()), squeezed.index(anchor.start() + body - 1)
+                covered.update(id(other) for other in squeezed.lines[first_index + 1 : last_index + 1])
                 if found.room("messages", len(found.events)):
                     found.events.append(raw)
 
@@ -100,7 +104,7 @@ def _belongs(text: str, first: re.Match[str], parenthesis: re.Match[str]) -> boo
     return re.fullmatch(r"(?:Triedtoallocate)?[\d.]*(?:bytes|[KMGTPE]i?B)?\.?", between, re.I) is not None
 
 
-def _event(squeezed: Squeezed, anchor: re.Match[str], body: str, found: Findings) -> RawEvent:
+def _event(squeezed: Squeezed, anchor: re.Match[str], body: str, found: Findings) -> tuple[RawEvent, int]:
     end = _ENDS.search(body)
     if end:
         body = body[: end.end()]
@@ -137,8 +141,11 @@ def _event(squeezed: Squeezed, anchor: re.Match[str], body: str, found: Findings
         text=_text(squeezed, anchor.start(), anchor.start() + len(body), before),
         **{key: value for key, value in values.items() if value is not None},  # type: ignore[arg-type]
     )
-    subject = _WORDS_BEFORE.sub("", before).strip()
-    return RawEvent(event, subject, numbered=True, tag=line.tag, time=line.time, end=last.no)
+    test = _TEST.search(squeezed.text, max(0, anchor.start() - 300), anchor.start())
+    subject = test[1] if test else _WORDS_BEFORE.sub("", before).strip()
+    return RawEvent(
+        event, subject, numbered=True, tag=line.tag, time=line.time, end=last.no, part=line.part
+    ), len(body)
 
 
 def _bytes(text: str) -> int | None:

@@ -39,7 +39,7 @@ _ESCAPED: Final = re.compile(
     r"(?P<path>\b[A-Za-z]:\\[^\s\"'<>|]*|(?:\\\\?[\w+-]+){2,}\.\w+)"
     r"|(?P<new>(?:\\{1,2}r)?\\{1,2}n)|(?P<tab>\\{1,2}t)|\\+(?P<quote>[\"'])"
 )
-_ONE_LINER: Final = re.compile(r"\\n[ \"'|A-Z\\]|\\n$|\\n\.|\\n[a-z]+[. ]")
+_ONE_LINER: Final = re.compile(r"\\n[ \"'|A-Z\\\[(>#\d-]|\\n$|\\n\.|\\n[a-z]+[. ]")
 
 _STAMP: Final = (
     r"\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -57,7 +57,7 @@ _PREFIXES: Final = tuple(
         r"(?P<box>[\u2502\u2503\u2551\u258f\u258c] ?)",
         r"(?P<comment>#{1,6}(?:[ \t](?=\S)|[ \t]*$|(?=\|)))",
         rf"(?P<stamp>{_STAMP})(?:[ \t]*[|:\-]{{0,2}}[ \t]|(?=\[))",
-        r"\[?(?P<rank1>[Rr]ank[ :=_]?(?P<r1>\d{1,5}))\]?[:>| ]+",
+        r"\[?(?P<rank1>[Rr]ank[ :=_]?(?P<r1>\d{1,5}))\b\]?(?:[:>]| \|)? ?",
         r"\[(?P<tag1>(?:default|trainer|worker|node|gpu|GPU|proc|local_rank|LOCAL_RANK|dp|DP)[-_ :=]?(?P<r2>\d{1,5}))\]:? ?",
         r"\[(?P<tag2>\d{1,4},(?P<r3>\d{1,5}))\]<std(?:err|out)>:? ?",
         r"\((?P<tag3>[A-Za-z_][\w.:<>-]*(?:[ _](?:rank=(?P<r4>\d{1,5})|[\w.=:-]+))*,? ?pid=\d+(?:, ?ip=[\w.:-]+)?[^()]{0,80})\) ?",
@@ -75,6 +75,8 @@ _PREFIXES: Final = tuple(
     )
 )
 _RANK_ANYWHERE: Final = re.compile(r"\[[Rr]ank[ :=_]?(\d{1,5})\]|\brank[ =:](\d{1,5})\b")
+TAG_JOINT: Final = " / "
+"""Between the names of nested workers (a pod's and the rank's in it)."""
 _SPACE: Final = re.compile(r"[ \t]*")
 _FENCE: Final = re.compile(r"\s*(?:```|~~~)\s*[\w+-]*\s*$")
 _TMUX: Final = re.compile(r"\s*\[\d{1,7}/\d{1,7}\]\s*$")
@@ -91,6 +93,7 @@ class Line:
         tag: What named the worker that printed it, "" if nothing did.
         rank: The worker's rank, where the prefix says so.
         time: Seconds since the epoch (of the clock that printed it), or None.
+        part: Which of the clean lines of its physical line it is.
     """
 
     no: int
@@ -99,6 +102,7 @@ class Line:
     tag: str = ""
     rank: int | None = None
     time: float | None = None
+    part: int = 0
 
 
 def clean(raw: list[bytes], first: int) -> list[Line]:
@@ -134,6 +138,7 @@ def clean_line(text: str, no: int) -> list[Line]:
     for part in parts:
         for piece in re.split(r"[\r\n\x0b\x0c\u2028]", part):
             line = _strip(piece.expandtabs(4) if "\t" in piece else piece, no)
+            line.part = len(out)
             if rank is not None and line.rank is None:
                 line.rank, line.tag = rank, line.tag or f"rank {rank}"
             out.append(line)
@@ -235,7 +240,7 @@ def _strip(text: str, no: int) -> Line:
             if value is None:
                 continue
             if name.startswith(("tag", "rank")) and name[-1:].isdigit():
-                line.tag = f"{line.tag} {value}".strip()
+                line.tag = f"{line.tag}{TAG_JOINT}{value}" if line.tag else value
             elif name.startswith("r") and name[1:].isdigit():
                 line.rank = int(value)
         position = match.end()

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
 
-from oomctl.sources.text.normalise import Line
+from oomctl.sources.text.normalise import TAG_JOINT, Line
 
 _DROPPED: Final = re.compile(r"[\s\u2500-\u257f\u2580-\u259f\ufffd]+")
 _RULES: Final = re.compile(r"[-=]{6,}")
@@ -39,6 +39,7 @@ class Squeezed:
 def squeeze(lines: list[Line]) -> Squeezed:
     """Runs the lines together."""
     parts, starts, size = [], [], 0
+    lines = [line for line in lines if line.text.strip()]
     for line in lines:
         text = _RULES.sub("", _DROPPED.sub("", line.text))
         starts.append(size)
@@ -54,19 +55,25 @@ def by_worker(lines: list[Line]) -> list[list[Line]]:
     the other lines without a prefix.
 
     Returns:
-        One list of lines a worker, and one of the lines without a prefix, in order of appearance.
+        One list of lines a worker, in order of appearance, and last one of the lines without a prefix.
     """
+    outer = {line.tag.split(TAG_JOINT, 1)[0] for line in lines if line.text.strip() or line.tag}
+    if len(outer) == 1 and any(TAG_JOINT in line.tag for line in lines):
+        # One launcher labelled every line: only what is inside tells workers apart.
+        for line in lines:
+            line.tag = line.tag.split(TAG_JOINT, 1)[1] if TAG_JOINT in line.tag else ""
     tags = {line.tag for line in lines}
     if len(tags) <= 1:
         return [lines] if lines else []
     groups: dict[str, list[Line]] = {}
+    loose: list[Line] = []
     current = ""
     for line in lines:
         if line.tag:
             current = line.tag
             groups.setdefault(line.tag, []).append(line)
         else:
-            groups.setdefault("", []).append(line)
+            loose.append(line)
             if current:
                 groups[current].append(line)
-    return list(groups.values())
+    return [*groups.values(), loose] if loose else list(groups.values())

@@ -11,6 +11,7 @@ from typing import Final
 
 from oomctl.model.log import MemorySummary, SummaryCell
 from oomctl.sources.text.base import Findings, Passage
+from oomctl.sources.text.normalise import Line
 from oomctl.sources.text.squeeze import Squeezed
 from oomctl.units import parse_size
 
@@ -45,19 +46,19 @@ class Summaries:
 
     def read(self, passage: Passage, found: Findings) -> None:
         """Adds one `MemorySummary` a table."""
-        seen: set[int] = set()
+        covered: set[int] = set()
         for squeezed in passage.squeezed:
-            for table in _tables(squeezed, found):
-                if table.line in seen or not passage.stretch.accepts(table.line):
+            for table, lines in _tables(squeezed, found):
+                if not passage.stretch.accepts(table.line) or id(lines[0]) in covered:
                     continue
-                seen.add(table.line)
+                covered.update(id(line) for line in lines if line is lines[0] or not line.tag)
                 if found.room("tables", len(found.tables)):
                     found.tables.append(table)
 
 
 class _Draft:
-    def __init__(self, line: int, rank: int | None) -> None:
-        self.line, self.rank = line, rank
+    def __init__(self, line: int, rank: int | None, first: int) -> None:
+        self.line, self.rank, self.first, self.end = line, rank, first, first
         self.device: int | None = None
         self.ooms: int | None = None
         self.retries: int | None = None
@@ -68,14 +69,14 @@ class _Draft:
         self.style = ""
 
 
-def _tables(squeezed: Squeezed, found: Findings) -> list[MemorySummary]:
+def _tables(squeezed: Squeezed, found: Findings) -> list[tuple[MemorySummary, list[Line]]]:
     drafts: list[_Draft] = []
     draft: _Draft | None = None
     end = 0
     for token in _TOKEN.finditer(squeezed.text):
         line = squeezed.line(token.start())
         rank = line.rank if line.rank is not None else found.rank
-        far = draft is not None and squeezed.index(token.start()) - squeezed.index(end) > 12
+        far = draft is not None and squeezed.index(token.start()) - squeezed.index(end) > 24
         label = token["label"]
         starts = (
             draft is None
@@ -88,10 +89,11 @@ def _tables(squeezed: Squeezed, found: Findings) -> list[MemorySummary]:
         if starts:
             if label in _POOLS or (draft is None and label is not None and "|" not in token["cells"]):
                 continue
-            draft = _Draft(line.no, rank)
+            draft = _Draft(line.no, rank, squeezed.index(token.start()))
             drafts.append(draft)
         assert draft is not None
         end = token.end()
+        draft.end = squeezed.index(end - 1)
         if token["device"] is not None:
             draft.device = int(token["device"])
         elif token["ooms"] is not None:
@@ -100,7 +102,11 @@ def _tables(squeezed: Squeezed, found: Findings) -> list[MemorySummary]:
             draft.retries = int(token["retries"])
         else:
             _row(draft, label, token["cells"], token.end() == len(squeezed.text))
-    return [_finish(d, found.source) for d in drafts if d.rows or d.ooms is not None or d.retries is not None]
+    return [
+        (_finish(d, found.source), squeezed.lines[d.first : d.end + 1])
+        for d in drafts
+        if d.rows or d.ooms is not None or d.retries is not None
+    ]
 
 
 def _row(draft: _Draft, label: str, cells: str, at_end: bool) -> None:
