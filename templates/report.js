@@ -164,7 +164,7 @@
     const highest = Math.max(...data.active, ...data.reserved, 1);
     const top = Math.round((data.limit && data.limit <= highest * 1.5 ? Math.max(highest, data.limit) : highest) * 1.04);
     const marks = [...data.steps, ...data.ooms];
-    const markLines = all(".mark", frame);
+    const markLines = all("[data-mark]", frame);
     let clock = false, positions = data.event, from = 0, to = 1, at = data.event.length - 1;
     const low = () => positions[0];
     const span = () => Math.max(positions[positions.length - 1] - positions[0], 1);
@@ -179,8 +179,8 @@
     const label = (value) => (clock ? seconds(value) : count(value));
     const draw = () => {
       inner.setAttribute("viewBox", `${from * WIDE} 0 ${(to - from) * WIDE} ${HIGH}`);
-      markLines.forEach((node, i) => {
-        const share = ((place(marks[i]) - low()) / span() - from) / (to - from);
+      markLines.forEach((node) => {
+        const share = ((place(marks[Number(node.dataset.mark)]) - low()) / span() - from) / (to - from);
         node.setAttribute("x1", `${share * 100}%`);
         node.setAttribute("x2", `${share * 100}%`);
       });

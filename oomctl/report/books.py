@@ -15,6 +15,7 @@ SOURCES: Final = {
     "message": "from the error message, so to the printed digits",
     "memory_summary": "from the memory_summary table, so to the printed digits",
 }
+PEAK: Final = "from the snapshot, rolled back to the peak"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,13 @@ class Books:
     notes: tuple[str, ...]
 
 
-def build_books(budget: Budget | None, need: int | None) -> Books | None:
+def build_books(budget: Budget | None, need: int | None, *, failed: bool = True) -> Books | None:
     """Rows and notes of a budget; None when it says nothing that could be summed.
 
     Args:
         budget: The books of the report.
         need: Bytes that the request needs, or None.
+        failed: False where the moment is the peak of a run without a failure.
     """
     if budget is None:
         return None
@@ -99,7 +101,7 @@ def build_books(budget: Budget | None, need: int | None) -> Books | None:
         format_size(reserved_total) if inside else "",
         ratio(before, total),
         ratio(before + reserved_total, total),
-        SOURCES.get(budget.source, ""),
+        SOURCES.get(budget.source, "") if failed or budget.source != "trace" else PEAK,
         tuple(_notes(budget, need)),
     )
 

@@ -13,6 +13,7 @@ from typing import Final
 from oomctl.model.log import Series
 from oomctl.model.report import Culprit, Report, SegmentBar, Timeline
 from oomctl.report.texts import clean, place
+from oomctl.report.thin import evenly
 from oomctl.units import KIB, format_size
 
 WIDE: Final = 2000
@@ -22,6 +23,8 @@ SHELF: Final = 20
 STATES: Final = ("live", "pending", "idle", "idle_other_stream", "idle_private_pool", "mixed")
 COLOURS: Final = 8
 """Colours for owners; ranks beyond share the last."""
+MARKS: Final = 48
+"""Step marks that are drawn at most."""
 _SHELVES: Final = 14
 _TALLEST: Final = 9
 
@@ -46,11 +49,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class MarkLine:
-    """An upright line."""
+    """An upright line; `index` counts the steps and failures of the timeline."""
 
     at: float
     label: str
     kind: str
+    index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,12 @@ def timeline_plot(line: Timeline | None) -> Plot | None:
         for band, values in zip(reversed(bands), reversed(sums), strict=True)
     ]
     lines = [Shape(steps_line(xs, line.reserved, top), "reserved", "reserved by PyTorch")] if line.reserved else []
-    marks = [MarkLine(percent(m.event - first, span), clean(m.label, 60), m.kind) for m in (*line.steps, *line.ooms)]
+    drawn = {*evenly(len(line.steps), MARKS), *range(len(line.steps), len(line.steps) + len(line.ooms))}
+    marks = [
+        MarkLine(percent(m.event - first, span), clean(m.label, 60), m.kind, i)
+        for i, m in enumerate((*line.steps, *line.ooms))
+        if i in drawn
+    ]
     limit_text = ""
     if line.limit is not None:
         limit_text = format_size(line.limit) + ("" if limit_fits else " (above the picture)")
@@ -327,10 +336,10 @@ def icicle(culprits: Sequence[Culprit], rest: int) -> tuple[Icicle, ...]:
     """Bytes by stack from the outermost caller down; folded frames are left out.
 
     Args:
-        culprits: Those that hold bytes.
+        culprits: The ranking.
         rest: Bytes of everything else.
     """
-    held = [c for c in culprits if c.role != "requested" and c.bytes > 0]
+    held = [c for c in culprits if c.role != "requested" and not c.caller and c.bytes > 0]
     total = sum(c.bytes for c in held) + rest
     if not held or total <= 0:
         return ()

@@ -13,7 +13,7 @@ from oomctl.report import charts
 from oomctl.report.base import Options
 from oomctl.report.json import compact
 from oomctl.report.redact import DESCRIPTIONS, redact
-from oomctl.report.texts import clean, ratio
+from oomctl.report.texts import clean, plural, ratio
 from oomctl.report.thin import FULL, evenly, keep, thin
 from oomctl.report.view import View, build_view
 from oomctl.units import format_size
@@ -171,7 +171,7 @@ def _device(report: Report, index: int) -> _Device:
     view = build_view(report, 24)
     timeline = charts.timeline_plot(report.timeline)
     picture = charts.map_picture(report)
-    cells = charts.icicle(report.culprits[:24], report.culprits_rest_bytes + sum(c.bytes for c in report.culprits[24:]))
+    cells = charts.icicle(report.culprits, report.culprits_rest_bytes)
     whatif = view.whatif
     steps = charts.steps_plot(report)
     return _Device(
@@ -182,7 +182,7 @@ def _device(report: Report, index: int) -> _Device:
         headline=_capital(view.headline),
         figures=_figures(report),
         timeline=timeline,
-        failures=_failures(timeline),
+        failures=_failures(report, timeline),
         has_clock=report.timeline is not None and report.timeline.time_us is not None,
         points=_points(report),
         steps=steps,
@@ -191,7 +191,7 @@ def _device(report: Report, index: int) -> _Device:
         map_legend=_legend(report),
         map_dropped=_dropped(report),
         scale_bars=_scale_bars(report),
-        owners=tuple(charts.owner(c.rank) for c in report.culprits[:24]),
+        owners=tuple("frame" if c.caller else charts.owner(c.rank) for c in report.culprits[:24]),
         icicle=cells,
         icicle_depth=max((cell.depth for cell in cells), default=0) + 1,
         curves=charts.curves_plot(report),
@@ -219,7 +219,7 @@ def _figures(report: Report) -> tuple[tuple[str, str], ...]:
     if budget is not None:
         live = budget.active if budget.active is not None else budget.allocated
         figures += [
-            ("Short by", budget.shortage),
+            ("Short by", budget.shortage or None),
             ("Live", live),
             ("Reserved", budget.reserved),
             ("Idle inside", budget.reserved - live if budget.reserved is not None and live is not None else None),
@@ -228,17 +228,23 @@ def _figures(report: Report) -> tuple[tuple[str, str], ...]:
     return tuple((name, format_size(value)) for name, value in figures if value is not None)[:5]
 
 
-def _failures(plot: charts.Plot | None) -> tuple[charts.MarkLine, ...]:
+def _failures(report: Report, plot: charts.Plot | None) -> tuple[charts.MarkLine, ...]:
     """One entry of the legend for each kind of failure."""
     found: dict[str, list[charts.MarkLine]] = {}
     for mark in plot.marks if plot is not None else ():
         found.setdefault(mark.kind, []).append(mark)
-    texts = {"fatal": "the failure", "recovered": "recovered failures", "step": "steps"}
-    return tuple(
-        charts.MarkLine(0.0, f"{texts.get(kind, kind)}: {marks[0].label}" if len(marks) == 1 and kind != "step"
-                        else f"{len(marks):,} {texts.get(kind, kind)}", kind)
-        for kind, marks in found.items()
-    )  # fmt: skip
+    line = report.timeline
+    steps = "" if line is None or len(line.steps) <= charts.MARKS else f" ({charts.MARKS} drawn)"
+    entries = []
+    for kind, marks in found.items():
+        if kind == "step" and line is not None:
+            text = plural(len(line.steps), "step") + steps
+        elif kind == "fatal":
+            text = f"the failure: {marks[0].label}"
+        else:
+            text = plural(len(marks), f"{kind} failure")
+        entries.append(charts.MarkLine(0.0, text, kind))
+    return tuple(entries)
 
 
 def _points(report: Report) -> tuple[tuple[str, ...], ...]:

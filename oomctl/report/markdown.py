@@ -108,12 +108,13 @@ def _device(view: View, rows: int) -> list[str]:
         escape(" · ".join(view.context)),
         "\n".join(f"{i}. {escape(item.statement)}" for i, item in enumerate(view.evidence, 1)),
         "\n".join(
-            f"- also **{escape(cls)}**, {share}" + (f": {escape(said)}" if said else "")
+            f"- also **{escape(cls)}** {share}".rstrip() + (f": {escape(said)}" if said else "")
             for cls, share, said in view.contributing
         ),
     ]
     parts += _books(view)
     parts += _culprits(view)
+    parts.append("\n".join(f"- settings in force, {escape(how)}: {escape(said)}" for how, said in view.conf_issues))
     if view.remedies:
         parts.append("**What to do**")
         none = view.whatif is not None and view.whatif.verdict.startswith("No ")

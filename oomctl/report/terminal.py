@@ -94,6 +94,10 @@ def _device(page: Page, view: View, report: Report, verbose: bool, whole: bool) 
     _series(page, view, report)
     if verbose:
         _whatif(page, view)
+    if view.conf_issues:
+        page.heading("Settings in force", dict(view.facts).get("Allocator settings", ""))
+        for severity, message in view.conf_issues:
+            page.wrap((f"{severity}: ", "bold yellow" if severity != "note" else GREY), message, first=2, rest=4)
     _remedies(page, view, verbose)
     _limits(page, view)
     if verbose:
@@ -139,7 +143,12 @@ def _evidence(page: Page, view: View, report: Report, verbose: bool) -> None:
             page.wrap((", ".join(f"{name} {text}" for name, text in item.numbers), GREY), first=5)
     for cls, share, statement in view.contributing:
         page.wrap(
-            ("also ", GREY), (cls, "bold"), f", {share}" + (f": {statement}" if statement else ""), first=2, rest=5
+            ("also ", GREY),
+            (cls, "bold"),
+            f" {share}" if share else "",
+            f": {statement}" if statement else "",
+            first=2,
+            rest=5,
         )
     timeline = report.timeline
     if timeline is not None and len(timeline.active) > 1:
@@ -249,8 +258,11 @@ def _near(where: str) -> str:
 
 
 def _callers(row: CulpritView) -> str:
-    user = [f"{_near(at)} {name}" for at, name, kind in row.stack if kind == "user"][1:4]
-    return "called by " + " ← ".join(user) if user else ""
+    user = [(at, name) for at, name, kind in row.stack if kind == "user"]
+    own = (row.where, row.function)
+    user = user[user.index(own) + 1 if own in user else 1 :]
+    shown = [f"{_near(at)} {name}" for at, name in user[:3]]
+    return "called by " + " ← ".join(shown) if shown else ""
 
 
 def _tables(page: Page, view: View, verbose: bool) -> None:

@@ -97,7 +97,7 @@ def evenly(count: int, most: int) -> list[int]:
 
 
 def _thin(report: Report, caps: Caps, said: dict[str, None]) -> Report:
-    cut = [c for c in report.culprits[caps.culprits :] if c.role != "requested"]
+    cut = [c for c in report.culprits[caps.culprits :] if c.role != "requested" and not c.caller]
     if cut:
         said[f"The ranking keeps {caps.culprits:,} places; the others are in its last row."] = None
     shorter = replace(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from oomctl.model.log import Series
-from oomctl.model.report import Culprit, Device, HoleBucket, Holes, Remedy, Report, Steps, WhatIf
+from oomctl.model.report import Contribution, Culprit, Device, HoleBucket, Holes, Remedy, Report, Steps, WhatIf
 from oomctl.report.books import Books, build_books
 from oomctl.report.tables import TableView, build_tables
 from oomctl.report.texts import base, clean, clean_block, count, percent, place, plural, ratio, sentence, size
@@ -50,7 +50,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class CulpritView:
-    """A culprit; `where` is "file:line", `stack` lines are (file:line, function, kind)."""
+    """A culprit; `where` is "file:line", `stack` lines are (file:line, function, kind).
+
+    Rows with `caller` hold what other rows hold and are not summed.
+    """
 
     rank: int
     bytes: str
@@ -61,6 +64,7 @@ class CulpritView:
     function: str
     role: str
     role_slug: str
+    caller: bool
     accumulation: bool
     category: str
     source: str
@@ -189,6 +193,7 @@ class View:
     context: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]
     files: tuple[tuple[str, str], ...]
+    conf_issues: tuple[tuple[str, str], ...]
     books: Books | None
     evidence: tuple[Evidence, ...]
     contributing: tuple[tuple[str, str, str], ...]
@@ -230,12 +235,13 @@ def build_view(report: Report, places: int | None = None) -> View:
         context=_context(report),
         facts=_facts(report),
         files=_files(report),
-        books=build_books(report.budget, _need(report)),
+        conf_issues=tuple((clean(i.severity), sentence(clean(i.message, 800))) for i in report.conf_issues),
+        books=build_books(report.budget, _need(report), failed=verdict.cls != "no_oom"),
         evidence=tuple(
             Evidence(sentence(clean(item.statement, 1200)), tuple((_name(n), number(n, v)) for n, v in item.numbers))
             for item in verdict.evidence
         ),
-        contributing=tuple((c.cls, format_size(c.share), clean(c.statement)) for c in verdict.contributing),
+        contributing=tuple(_contribution(c) for c in verdict.contributing),
         holes=_holes(report.holes),
         steps=_steps(report.steps),
         culprits=_culprits(report, places),
@@ -249,6 +255,12 @@ def build_view(report: Report, places: int | None = None) -> View:
         fingerprint=clean(report.fingerprint),
         others=tuple(build_view(other, places) for other in report.others),
     )
+
+
+def _contribution(part: Contribution) -> tuple[str, str, str]:
+    """(class, its bytes unless the sentence has them, sentence)."""
+    share, statement = format_size(part.share), sentence(clean(part.statement, 1200))
+    return part.cls.replace("_", " "), "" if share in statement else share, statement
 
 
 def number(name: str, value: int | float) -> str:
@@ -360,8 +372,9 @@ def _culprit(c: Culprit) -> CulpritView:
         count(c.blocks),
         where or "unknown place",
         function,
-        ROLES.get(c.role, c.role),
-        c.role,
+        "calls the others" if c.caller else ROLES.get(c.role, c.role),
+        "" if c.caller else c.role,
+        c.caller,
         c.accumulation_point,
         clean((c.category or "").replace("_", " ")),
         clean_block(c.source, 300).strip("\n") if c.source else "",
@@ -372,11 +385,11 @@ def _culprit(c: Culprit) -> CulpritView:
 def _culprits(report: Report, places: int | None) -> CulpritsView | None:
     if not report.culprits:
         return None
-    holding = [c for c in report.culprits if c.role != "requested"]
+    holding = [c for c in report.culprits if _counts(c)]
     total = sum(c.bytes for c in holding) + report.culprits_rest_bytes
     blocks = sum(c.blocks for c in holding) + report.culprits_rest_blocks
     shown = report.culprits[:places]
-    cut = [c for c in report.culprits[len(shown) :] if c.role != "requested"]
+    cut = [c for c in report.culprits[len(shown) :] if _counts(c)]
     rest_bytes = report.culprits_rest_bytes + sum(c.bytes for c in cut)
     rest_blocks = report.culprits_rest_blocks + sum(c.blocks for c in cut)
     label = f"+ {plural(len(cut), 'more place')}" if cut else f"+ {plural(rest_blocks, 'more block')}"
@@ -386,11 +399,16 @@ def _culprits(report: Report, places: int | None) -> CulpritsView | None:
     if rest_bytes or rest_blocks:
         rest = CulpritView(
             0, format_size(rest_bytes), percent(rest_bytes, total), ratio(rest_bytes, total), count(rest_blocks),
-            label if rest_blocks else "everything else", "", "", "", False, "", "", (),
+            label if rest_blocks else "everything else", "", "", "", False, False, "", "", (),
         )  # fmt: skip
     return CulpritsView(
         clean(report.culprits_basis), tuple(_culprit(c) for c in shown), rest, format_size(total), count(blocks)
     )
+
+
+def _counts(culprit: Culprit) -> bool:
+    """Whether a row is one of those that sum: callers hold what the rows below hold, a request holds nothing yet."""
+    return culprit.role != "requested" and not culprit.caller
 
 
 def _categories(report: Report) -> tuple[tuple[str, str, str, float, str], ...]:
@@ -465,7 +483,7 @@ def _steps(steps: Steps | None) -> StepsView | None:
     if steps.growth_per_step is not None:
         verdict += f"; {format_size(steps.growth_per_step)} more after each"
     if steps.steps_to_oom is not None:
-        verdict += f"; at this rate {plural(steps.steps_to_oom, 'step')} to the failure"
+        verdict += f"; at this rate the memory lasts {plural(steps.steps_to_oom, 'step')}"
     return StepsView(verdict + ".", tuple(rows))
 
 
@@ -484,7 +502,7 @@ def _remedy(remedy: Remedy) -> RemedyView:
         sentence(clean(remedy.why, 1200)),
         tuple(sentence(clean(caveat, 800)) for caveat in remedy.caveats),
         _replay(remedy),
-        clean(remedy.location or ""),
+        clean(remedy.location) if remedy.location and remedy.location not in remedy.title else "",
         clean_block(remedy.example) if remedy.example else "",
     )
 
@@ -499,11 +517,12 @@ def _replay(remedy: Remedy) -> str:
         parts.append(f"peak reserved {before}{format_size(effect.peak_reserved)}")
     if effect.served is not None:
         parts.append("the failing request is served" if effect.served else "the failing request still fails")
-    text = "replayed: " + ", ".join(parts or ["no effect could be told"])
-    if effect.identity is not None:
+    guess = effect.certainty == "estimate"
+    text = ("estimated: " if guess else "replayed: ") + ", ".join(parts or ["no effect could be told"])
+    if effect.identity is not None and not guess:
         i = effect.identity
         text += f"; the replay reproduces {i.exact:,} of {i.allocs:,} recorded placements"
-    if effect.certainty != "firm":
+    if effect.certainty not in ("firm", "estimate"):
         text += f" ({clean(effect.certainty, 40)})"
     return text + "".join(f"; {clean(note)}" for note in effect.notes)
 

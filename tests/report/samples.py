@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from oomctl.model.alloc_conf import ConfIssue
 from oomctl.model.common import InputFile, Skipped, VersionRange
 from oomctl.model.log import MemorySummary, OomEvent, Series, SummaryCell
 from oomctl.model.report import (
@@ -50,7 +51,7 @@ def culprit(rank: int, where: str, size: int, blocks: int, total: int, role: str
     place, function = where.split(" ")
     file, line = place.split(":")
     stack = (
-        StackLine(f"{USER}/{file}", int(line), function),
+        *([StackLine(f"{USER}/{file}", int(line), function)] if function != "main" else []),
         StackLine(f"{USER}/train.py", 98, "main"),
         StackLine(f"{LIBRARY}/nn/modules/module.py", 1775, "_wrapped_call_impl", "library"),
         StackLine("", 0, "11 library frames", "folded"),
@@ -158,6 +159,7 @@ def fragmentation() -> Report:
         verdict,
         TORCH,
         "",
+        (ConfIssue("warning", "roundup_power2_divisions", "rounding to halves wastes up to a third of each block"),),
         Request(request, request, "large", 0, "holes.py:24 need_contiguous"),
         (
             OomEvent(
@@ -324,6 +326,7 @@ def leak() -> Report:
         ),
         TORCH,
         "expandable_segments:True",
+        (),
         Request(GIB, GIB, "large", 0, "model.py:40 forward"),
         (
             OomEvent(gpu=3, rank=3, tried_to_allocate=4 * GIB, recovered=True, wording="trace"),
@@ -350,8 +353,9 @@ def leak() -> Report:
             source="trace",
         ),
         culprits=(
-            culprit(1, "train.py:61 kept_losses", leaked, 29, live, "leaked", accumulation_point=True),
-            culprit(2, "model.py:12 __init__", floor, 214, live, "held", category="parameters"),
+            culprit(1, "train.py:98 main", leaked + floor, 243, live, "leaked", accumulation_point=True, caller=True),
+            culprit(2, "train.py:61 kept_losses", leaked, 29, live, "leaked"),
+            culprit(3, "model.py:12 __init__", floor, 214, live, "held", category="parameters"),
         ),
         culprits_rest_bytes=live - leaked - floor,
         culprits_rest_blocks=71,
@@ -375,8 +379,8 @@ def leak() -> Report:
             active,
             tuple(a + GIB for a in active),
             (
-                Band("train.py:61 kept_losses", 1, kept),
-                Band("model.py:12 __init__", 2, (floor,) * len(event)),
+                Band("train.py:61 kept_losses", 2, kept),
+                Band("model.py:12 __init__", 3, (floor,) * len(event)),
                 Band("everything else", 0, saw),
             ),
             tuple(Mark(r.first_event, r.label) for r in rows),
@@ -428,6 +432,7 @@ def text_only() -> Report:
         ),
         VersionRange((2, 1), (2, 3)),
         None,
+        (),
         Request(None, 2 * GIB),
         (
             OomEvent(gpu=0, tried_to_allocate=2 * GIB, total_capacity=total, free=310 * MIB, allocated=21 * GIB,

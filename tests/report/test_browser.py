@@ -85,7 +85,7 @@ def test_the_numbers_are_those_of_the_json(browser: Any, pages: dict[str, Path],
     if data["budget"]["device_total"] is not None:
         assert sum(size for size, _ in cells) == data["budget"]["device_total"]
     rows = browser.execute_script(
-        "return [...document.querySelectorAll('.culprits tbody tr[data-owner]')].map("
+        "return [...document.querySelectorAll('.culprits tbody tr:has(.tag)')].map("
         "(row) => [...row.querySelectorAll('td')].map((cell) => cell.textContent))"
     )
     assert [[r[0], r[1], r[3]] for r in rows] == [
