@@ -74,11 +74,6 @@ class Meter:
         self._given = given
         self.count = 0
 
-    @property
-    def spent(self) -> bool:
-        """Whether the limit has been passed."""
-        return self.count > self._limit
-
     def watch(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """The same pieces.
 

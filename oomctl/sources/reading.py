@@ -191,7 +191,9 @@ class _Incident:
             raise OomctlError(f"this looks like {_CHECKPOINT}", hint_for("checkpoint"))
         containers = (*content.containers, "zip")
         try:
-            with zipfile.ZipFile(io.BytesIO(content.whole())) as archive:
+            packed = content.whole()
+            archive_size = len(packed)
+            with zipfile.ZipFile(io.BytesIO(packed)) as archive:
                 members = [m for m in archive.infolist() if not m.is_dir() and not _is_litter(m.filename)]
                 if any(m.filename.endswith(("/data.pkl", "/version")) for m in members):
                     raise OomctlError(f"this looks like {_CHECKPOINT}", hint_for("checkpoint"))
@@ -200,11 +202,12 @@ class _Incident:
                         f"a zip of {len(members)} files; at most {MAX_MEMBERS} are read", "unpack it and name the files"
                     )
                 before = len(self.inputs)
-                left = Meter(self.limit)
+                left = Meter(self.limit, lambda: archive_size)
                 for member in members:
                     self._member(name, archive, member, containers, left)
                 if len(self.inputs) == before:
-                    raise OomctlError("a zip with no snapshot or log in it", GENERAL_HINT)
+                    why = f": {self.skipped[-1].reason}" if members else ""
+                    raise OomctlError(f"a zip with no snapshot or log in it{why}", GENERAL_HINT)
         except (
             zipfile.BadZipFile,
             NotImplementedError,
@@ -233,8 +236,6 @@ class _Incident:
                 self._content(full, content)
         except OomctlError as error:
             self.skipped.append(Skipped("a file of the zip", f"{_shown(full)}: {error.message}"))
-            if left.spent:
-                raise
             return
         if self.inputs and self.inputs[-1].path == full:
             self.inputs[-1] = replace(self.inputs[-1], sha256=hashed.sha256.hexdigest(), size=hashed.size)

@@ -98,7 +98,7 @@ def snapshot_from_objects(data: Any, traces: Traces | None = None, cut: str = ""
         events=event_keys if builders else None,
         settings=None if settings is None else frozenset(settings.values),
     )
-    if not bare and not (devices or keys.segments) and reader.unreadable:
+    if reader.unreadable and not builders and not any(len(d.segments) for d in devices):
         raise OomctlError("not a memory snapshot: no segment in it can be read", _HINT)
     backend = backend_of(devices, traces.stacks)
     if cut in ("segments", "traces"):  # the last events are missing: the others do not lead to the segments

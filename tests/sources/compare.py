@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
+from oomctl.errors import OomctlError
 from oomctl.model.snapshot import DeviceSnapshot, Snapshot, Trace
 
 
@@ -43,3 +45,11 @@ def differing(left: Snapshot, right: Snapshot, but: tuple[str, ...] = ()) -> lis
     """Names of columns that both have and that differ, those in `but` left out."""
     a, b = columns(left), columns(right)
     return [k for k in a.keys() & b.keys() if a[k] != b[k] and not k.endswith(but or ("\0",))]
+
+
+def result(read: Callable[[], object]) -> object:
+    """What it returns, or the line of its refusal; anything else that it raises is a bug."""
+    try:
+        return read()
+    except OomctlError as error:
+        return error.message
