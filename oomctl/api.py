@@ -13,9 +13,10 @@ from oomctl.progress import Progress, silent
 
 if TYPE_CHECKING:
     from oomctl.model.evidence import Evidence
+    from oomctl.model.holdings import Holdings
     from oomctl.model.pages import Page
     from oomctl.model.report import Report, WhatIf, WhatIfRun
-    from oomctl.model.snapshot import Snapshot
+    from oomctl.model.snapshot import DeviceSnapshot, Snapshot
 
 
 def load(
@@ -181,6 +182,72 @@ def render_whatif(whatif: WhatIf, fmt: str = "terminal", **options: Any) -> str:
     from oomctl.report.whatif import render_whatif as render_page
 
     return render_page(whatif, fmt, **options)
+
+
+def holdings(
+    incident: Evidence | Snapshot | str,
+    *,
+    at: str | None = None,
+    by: str = "frame",
+    device: int | None = None,
+    user_roots: Sequence[str] = (),
+    progress: Progress = silent,
+) -> Holdings:
+    """Who holds the live bytes of one device at one moment; the rows sum to the active bytes.
+
+    Args:
+        incident: A snapshot, its path, or evidence that holds one.
+        at: "oom", "peak", "end" or the index of an event; None is the failure if there is one, else the peak.
+        by: "frame" (the innermost one of the user's), "stack" or "size".
+        device: Device ordinal; by default the one that failed, else the one with the longest trace.
+        user_roots: Folders whose files count as the user's own code in stacks.
+        progress: Called with what is being done and the share done, 0 to 1.
+
+    Raises:
+        OomctlError: There is no snapshot, no such device or no such moment.
+    """
+    from oomctl.analysis import holdings as analysis
+    from oomctl.model.evidence import Evidence
+
+    if isinstance(incident, str):
+        incident = load(incident, progress=progress)
+    evidence = incident if isinstance(incident, Evidence) else Evidence(snapshots=(incident,))
+    snapshot, chosen = _chosen_device(evidence, device)
+    failed = chosen.trace is not None and len(chosen.trace.device_free) > 0
+    return analysis.holdings(
+        snapshot,
+        chosen,
+        at=at or ("oom" if failed else "peak"),
+        by=by,
+        inputs=evidence.inputs,
+        user_roots=tuple(user_roots),
+    )
+
+
+def render_holdings(found: Holdings, fmt: str = "terminal", **options: Any) -> str:
+    """Holdings as text: "terminal" (options columns, color, unicode, verbose) or "json"."""
+    from oomctl.report.holdings import render_holdings as render_page
+
+    return render_page(found, fmt, **options)
+
+
+def _chosen_device(evidence: Evidence, device: int | None) -> tuple[Snapshot, DeviceSnapshot]:
+    """A snapshot and the device asked for: else one that failed, else the longest trace, else the most reserved."""
+    found = [(s, d) for s in evidence.snapshots for d in s.devices if device in (None, d.index)]
+    if not found:
+        if evidence.snapshots:
+            there = ", ".join(sorted({f"GPU {d.index}" for s in evidence.snapshots for d in s.devices}))
+            raise OomctlError(
+                "nothing about " + (f"GPU {device}" if device is not None else "any GPU"), f"there is: {there}"
+            )
+        raise OomctlError("a snapshot is needed: text does not say who holds what", "give the snapshot too")
+
+    def weight(item: tuple[Snapshot, DeviceSnapshot]) -> tuple[bool, int, int]:
+        trace = item[1].trace
+        events = 0 if trace is None else len(trace)
+        return (trace is not None and len(trace.device_free) > 0, events, int(item[1].segments.size.sum()))
+
+    return max(found, key=weight)
 
 
 def _replayable(evidence: Evidence, device: int | None) -> tuple[Snapshot, int]:

@@ -48,6 +48,9 @@ COMMANDS: tuple[Command, ...] = (
         "summary",
         "The same from pasted text: an error message, memory_summary(), a log.",
     ),
+    Command(
+        "culprits", "oomctl.cli.culprits", "culprits", "List who holds the live bytes at any moment of a snapshot."
+    ),
     Command("whatif", "oomctl.cli.whatif", "whatif", "Replay a snapshot under other allocator settings."),
     Command("run", "oomctl.cli.run", "run", "Run a training script and record what an OOM needs.", passes_on=True),
     Command("conf", "oomctl.cli.conf", "conf", "Check a PYTORCH_CUDA_ALLOC_CONF string against a version of torch."),

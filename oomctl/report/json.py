@@ -70,6 +70,12 @@ def to_json(report: Report) -> dict[str, Any]:
     return {"schema": SCHEMA, **_encode(report, Report, None)}
 
 
+def encode(value: Any) -> dict[str, Any]:
+    """Any record of the model as plain values, under the same rules as a report and without a schema key."""
+    encoded: dict[str, Any] = _encode(value, type(value), None)
+    return encoded
+
+
 def dumps(report: Report) -> str:
     """`to_json` as text: indented, rows of numbers on one line, ASCII only, the same bytes for the same report."""
     return pretty(to_json(report)) + "\n"
