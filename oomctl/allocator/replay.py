@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oomctl.allocator.address import Chunks
 from oomctl.allocator.blocks import Block
@@ -115,8 +116,82 @@ def replay(
         schedule: Limits that hold from a trace index on, in place of `limits`.
         progress: Told the share done.
     """
-    heap = Heap(policy, Chunks() if driver is None else driver, limits.fraction, limits.capacity)
-    live = seed(heap, start, seeding) if start is not None and start.segments else {}
+    from oomctl.allocator.compiled import kernel_for, replay_compiled
+
+    plan = Plan(
+        requests,
+        policy,
+        limits,
+        Chunks() if driver is None else driver,
+        start,
+        seeding,
+        until,
+        compare,
+        stop_at_mismatch,
+        schedule,
+        progress,
+    )
+    native = kernel_for(plan)
+    return replay_plainly(plan) if native is None else replay_compiled(native, plan)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What to replay, as `replay` is told."""
+
+    requests: Requests
+    policy: Policy
+    limits: Limits
+    driver: Driver
+    start: Start | None
+    seeding: str
+    until: int | None
+    compare: bool
+    stop_at_mismatch: bool
+    schedule: Schedule
+    progress: Progress
+
+    @property
+    def stop(self) -> int:
+        """Number of the first row that is not replayed."""
+        if self.until is None:
+            return len(self.requests)
+        return int(np.searchsorted(self.requests.event, self.until, "right"))
+
+    def fatal_row(self) -> int:
+        """Row of the fatal request; -1 for none."""
+        if self.until is None:
+            return -1
+        low = int(np.searchsorted(self.requests.event, self.until, "left"))
+        rows = np.flatnonzero(self.requests.op[low : self.stop] == Op.OOM)
+        return low + int(rows[0]) if len(rows) else -1
+
+    def changes(self) -> dict[int, Limits]:
+        """Limits that hold from a row on."""
+        event, stop = self.requests.event, self.stop
+        return {min(int(np.searchsorted(event, first)), stop): limits for first, limits in self.schedule}
+
+    def edges(self) -> list[int]:
+        """Rows at which the work is cut into pieces."""
+        return sorted({0, self.stop, *range(0, self.stop, _CHUNK), *self.changes()})
+
+    def columns(self, low: int, high: int) -> tuple[NDArray[Any], ...]:
+        """Rows [low, high) as columns: op, life, block size, number of the arena, recorded address."""
+        requests, policy = self.requests, self.policy
+        op = requests.op[low:high]
+        size = requests.size[low:high]
+        # The size of a recorded failure is a block's size already; rounding leaves it as it is, but for the padding.
+        rounded = policy.round(np.where(op == Op.OOM, size - policy.padding, size))
+        arena = requests.group[low:high].astype(np.int64) * 2 + (rounded <= SMALL_REQUEST)
+        return op, requests.block[low:high], rounded, arena, requests.address[low:high]
+
+
+def replay_plainly(plan: Plan) -> Outcome:
+    """Carries a plan out in Python; the reference for the compiled heap."""
+    requests, policy = plan.requests, plan.policy
+    compare, stop_at_mismatch, start = plan.compare, plan.stop_at_mismatch, plan.start
+    heap = Heap(policy, plan.driver, plan.limits.fraction, plan.limits.capacity)
+    live = seed(heap, start, plan.seeding) if start is not None and start.segments else {}
     allocated = sum(block.size for block in live.values())
     outcome = Outcome(heap, live, peak_reserved=heap.reserved, peak_allocated=allocated)
     curve_event, curve_reserved = outcome.curve_event, outcome.curve_reserved
@@ -125,16 +200,14 @@ def replay(
     arenas = [heap.arena(pool_id, is_small, stream) for pool_id, stream in requests.groups for is_small in _SIDES]
     take, obtain, carve, release = heap.take, heap.obtain, heap.carve, heap.release
     peak, placed, exact = allocated, 0, 0
-    stop = len(requests) if until is None else int(np.searchsorted(requests.event, until, "right"))
-    changes = {min(int(np.searchsorted(requests.event, event)), stop): new for event, new in schedule}
-    edges = sorted({0, stop, *range(0, stop, _CHUNK), *changes})
+    stop, changes, fatal_row = plan.stop, plan.changes(), plan.fatal_row()
 
-    for low, high in pairwise(edges):
+    for low, high in pairwise(plan.edges()):
         if low in changes:
             heap.fraction, heap.capacity = changes[low].fraction, changes[low].capacity
-        progress("replaying", low / stop)
+        plan.progress("replaying", low / stop)
         row = low - 1
-        for op, key, size, arena, address in _rows(requests, policy, low, high):
+        for op, key, size, arena, address in _rows(plan, low, high):
             row += 1
             if op == _ALLOC:
                 block = take(arenas[arena], size)
@@ -180,7 +253,7 @@ def replay(
                 block = heap.malloc(arenas[arena], size)
                 curve_event.append(row)
                 curve_reserved.append(heap.reserved)
-                fatal = until is not None and requests.event[row] == until
+                fatal = row == fatal_row
                 if block is not None:
                     peak = max(peak, allocated + block.size)
                     release(block)
@@ -208,12 +281,6 @@ def replay(
     return outcome
 
 
-def _rows(requests: Requests, policy: Policy, low: int, high: int) -> Iterator[tuple[int, int, int, int, int]]:
+def _rows(plan: Plan, low: int, high: int) -> Iterator[tuple[int, int, int, int, int]]:
     """Rows [low, high) as (op, life, block size, number of the arena, recorded address)."""
-    op = requests.op[low:high]
-    size = requests.size[low:high]
-    # The size of a recorded failure is a block's size already; rounding leaves it as it is, but for the padding.
-    rounded = policy.round(np.where(op == Op.OOM, size - policy.padding, size))
-    arena = requests.group[low:high].astype(np.int64) * 2 + (rounded <= SMALL_REQUEST)
-    columns = (op, requests.block[low:high], rounded, arena, requests.address[low:high])
-    return zip(*(column.tolist() for column in columns), strict=True)
+    return zip(*(column.tolist() for column in plan.columns(low, high)), strict=True)
