@@ -157,7 +157,8 @@ def _close(recording: Recording) -> None:
         say("the program never imported torch: nothing was recorded")
     kept = len(recording.bundles)
     if recording.failures > kept:
-        say(f"{recording.failures} requests failed for want of memory, {kept} are kept as bundles (--max-dumps)")
+        names = ", ".join(recording.bundles) or "none"
+        say(f"{recording.failures} requests failed for want of memory; kept as bundles: {names}")
 
 
 def _die_by(number: int) -> None:

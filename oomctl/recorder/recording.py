@@ -25,8 +25,10 @@ from oomctl.recorder.watch import Watch
 RING_BYTES: Final = 700
 """Host memory of one entry of the ring with Python stacks, about; grows with the depth of the program's stacks."""
 
-PAUSE: Final = 20
-"""A further failure is written out only after this many times what the last bundle took: 5 % of the time at most."""
+ALLOWANCE: Final = 2.0
+ALLOWED_SHARE: Final = 0.05
+"""Writing out failures beyond the first few may take these seconds and this share of the time so far: a program may
+catch hundreds, and the latest is the one that may end it."""
 
 LOOK_EVERY: Final = 0.1
 """Seconds between two looks at the counters, however short the steps are."""
@@ -60,8 +62,9 @@ class Recording(contextlib.ContextDecorator):
         self._started_us: int | None = None
         self._theirs = False
         self._unexplained: str | None = None
-        self._missed = False
-        self._next_failure = 0.0
+        self._began = time.monotonic()
+        self._spent = 0.0
+        self._full = False
         self._next_look = 0.0
         self._marked = False
         self._scope: Any = None
@@ -90,7 +93,8 @@ class Recording(contextlib.ContextDecorator):
             return
         if not self.active:
             return
-        if self.here and self.settings.at_exit:
+        here = self.here
+        if here and self.settings.at_exit:
             self._safely("exit")
         self.active = False
         if self in _current:
@@ -99,7 +103,7 @@ class Recording(contextlib.ContextDecorator):
             with contextlib.suppress(Exception):
                 undo()
         self._undo.clear()
-        if self.here:
+        if here:
             self._mark(None)
             for backend in self.backends:
                 if not self._theirs:
@@ -164,15 +168,14 @@ class Recording(contextlib.ContextDecorator):
         """Called by torch with the failure still standing; every state is as the message will tell it."""
         self.failures += 1
         now = time.monotonic()
-        first = self.failures < self.settings.max_dumps or not self.bundles
-        if self.settings.max_dumps == 0 or self._writing or (not first and now < self._next_failure):
-            self._missed = True
+        few = len(self.bundles) < self.settings.max_dumps
+        affordable = self._spent <= ALLOWANCE + ALLOWED_SHARE * (now - self._began)
+        self._unexplained = None
+        if self.settings.max_dumps == 0 or self._writing or not (few or affordable):
             return
         request = {"segment_size": size, "allowed_or_total": allowed, "device_free": free}
-        path = self._write("oom", "at", backend, device, request)
-        self._next_failure = time.monotonic() + PAUSE * (time.monotonic() - now)
-        self._missed = path is None
-        self._unexplained = path
+        self._unexplained = self._write("oom", "at", backend, device, request)
+        self._spent += time.monotonic() - now
 
     def failed(self, error: BaseException) -> None:
         """Takes note of an exception: adds it to the bundle of its failure, or writes one where there is none yet."""
@@ -252,6 +255,9 @@ class Recording(contextlib.ContextDecorator):
         self._keep(cause, path)
         for trouble in troubles:
             say(trouble)
+        if cause == "oom" and len(self.bundles) == self.settings.max_dumps and self._full:
+            return path  # one of many: said once, and again at the end
+        self._full = len(self.bundles) == self.settings.max_dumps
         where = f" at step {self.number}" if self.number_from else ""
         say(
             f"{_called(cause)}, {backend.name} device {device}{where}: wrote {path} in "

@@ -92,7 +92,8 @@ def on_exceptions(call: Callable[[BaseException], None]) -> Undo:
 
 def on_optimizer_step(torch: ModuleType, call: Callable[[], None]) -> Undo:
     """Calls back after each step of any optimizer, except inside of what is being compiled."""
-    register = getattr(torch.optim.optimizer, "register_optimizer_step_post_hook", None)
+    optimizers = sys.modules.get(f"{torch.__name__}.optim.optimizer")  # no attribute of torch.optim
+    register = getattr(optimizers, "register_optimizer_step_post_hook", None)
     if register is None:
         return _nothing
     compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)

@@ -56,7 +56,9 @@ def empty(size):
             device.events.append({"action": "oom", "size": size, "device_free": TOTAL - device.allocated, "stream": 0})
         for observer in device.observers:
             observer(0, size, TOTAL, TOTAL - device.allocated)
-        raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes. GPU 0 has a total capacity of 1024.00 KiB")
+        raise OutOfMemoryError(
+            f"CUDA out of memory. Tried to allocate {size} bytes. GPU 0 has a total capacity of 1024.00 KiB"
+        )
     address = device.next
     device.next += size
     device.blocks[address] = size
@@ -163,8 +165,11 @@ def optimizer_step():
         hook(None, (), {})
 
 
+_names = []
+
+
 class _Scope:
-    names = []
+    names = _names
 
     def __init__(self, name):
         self.name = name
@@ -178,6 +183,6 @@ class _Scope:
 
 
 optim = _module("optim")
-optim.optimizer = _module("optim.optimizer", register_optimizer_step_post_hook=register_optimizer_step_post_hook)
+_module("optim.optimizer", register_optimizer_step_post_hook=register_optimizer_step_post_hook)
 profiler = _module("profiler", record_function=_Scope)
 compiler = _module("compiler", is_compiling=lambda: False)

@@ -1,0 +1,4 @@
+import os
+
+print("out", flush=True)
+os._exit(5)

@@ -1,0 +1,1 @@
+NAME = "imported from beside the script"

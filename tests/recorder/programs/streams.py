@@ -1,0 +1,3 @@
+import sys
+
+print(sys.stdout.errors, sys.stderr.errors, sys.stdin.read())
