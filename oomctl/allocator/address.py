@@ -140,6 +140,19 @@ class Chunks(Regions):
                 del self._starts[bisect_right(self._starts, start) - 1]
             position = cut
 
+    def is_free(self, address: int, size: int) -> bool:
+        """Whether nothing occupies any of a stretch."""
+        end = address + size
+        i = max(bisect_right(self._starts, address) - 1, 0)
+        while i < len(self._starts) and self._starts[i] < end:
+            start = self._starts[i]
+            stop, holes = self._chunks[start]
+            low, high = max(start, address), min(stop, end)
+            if low < high and not any(a <= low and high <= b for a, b in holes):
+                return False
+            i += 1
+        return True
+
     def _chunk_at(self, address: int) -> int | None:
         """Start of the chunk that holds an address."""
         i = bisect_right(self._starts, address) - 1
@@ -184,7 +197,9 @@ class Recorded(Chunks):
         """The recorded address if the next recorded call is this one."""
         if self.exact and self.matched < len(self._calls):
             call = self._calls[self.matched]
-            if call.action == action and call.size == size and address in (None, call.address):
+            matches = call.action == action and call.size == size and address in (None, call.address)
+            # A file may contradict itself; two segments never share an address.
+            if matches and (action != Action.SEGMENT_ALLOC or self.is_free(call.address, size)):
                 self.matched += 1
                 return call.address
         self.exact = False

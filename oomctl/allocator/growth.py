@@ -86,18 +86,22 @@ class _Reader:
         signs = [-c.size if c.action in _FREES else c.size for c in requests.calls]
         self.levels = [requests.start.reserved, *(requests.start.reserved + np.cumsum(signs or [0])).tolist()]
         self.peak = max(self.levels)
+        self.granted = 0
         self.attempts: list[Attempt] = []
         self.emptied: list[Emptied] = []
 
     def read(self) -> Growth:
         calls = self.requests.calls
         owner = np.searchsorted(self.askers, [c.event for c in calls]).tolist()
-        start = 0
-        level_at_oom = {}
+        groups, start = [], 0
         for asker, group in groupby(owner):
             stop = start + sum(1 for _ in group)
-            self._read_group(asker, start, stop)
+            groups.append((asker, start, stop))
             start = stop
+        self.granted = max((self._grant(*group) for group in groups), default=0)
+        for asker, first, stop in groups:
+            self._read_group(asker, first, stop)
+        level_at_oom = {}
         for row in np.flatnonzero(self.requests.op == Op.OOM).tolist():
             event = int(self.requests.event[row])
             i = int(np.searchsorted([c.event for c in calls], event)) if calls else 0
@@ -115,10 +119,20 @@ class _Reader:
         size = int(self.requests.size[row])
         return self.policy.segment_size(size if self.requests.op[row] == Op.OOM else self.policy.round_one(size))
 
+    def _grant(self, asker: int, start: int, stop: int) -> int:
+        """Bytes that the limit is known to allow from what the driver gave for one request."""
+        grown = [k for k in range(start, stop) if self.requests.calls[k].action not in _FREES]
+        if not grown or asker >= len(self.askers):
+            return 0
+        mapped = sum(self.requests.calls[k].size for k in grown)
+        # A map may overshoot a fraction's cap: what was tested is the segment size.
+        return int(self.levels[grown[0]]) + min(self._need(int(self.askers[asker])), mapped)
+
     def _read_group(self, asker: int, start: int, stop: int) -> None:
         """Reads the calls [start, stop) between one request and the next, which is number `asker`."""
         calls = self.requests.calls[start:stop]
         event = int(self.askers[asker]) if asker < len(self.askers) else None
+        at_once = len(calls) if event is None else self._at_once(calls, event)
         own_from = None
         i = 0
         while i < len(calls):
@@ -128,7 +142,8 @@ class _Reader:
             end = i + 1
             while end < len(calls) and self._continues(calls[end - 1], calls[end]):
                 end += 1
-            if self._by_program(calls, i, end, event, start):
+            level = self.levels[start + min(i, at_once)]
+            if i < at_once or event is None or self._by_program(calls, i, end, event, level):
                 self.emptied.append(Emptied(calls[i].event, self._only_pool(calls[i:end])))
             elif own_from is None:
                 own_from = start + i
@@ -137,7 +152,7 @@ class _Reader:
             return
         growth = [start + k for k, call in enumerate(calls) if call.action not in _FREES]
         served = self.requests.op[self.rows[asker]] == Op.ALLOC
-        if served and not growth:
+        if served and not growth and own_from is None:
             return
         after = self.levels[growth[0] if growth else stop]
         before = after if own_from is None else self.levels[own_from]
@@ -145,31 +160,57 @@ class _Reader:
         refused = own_from is not None or not served
         self.attempts.append(Attempt(event, self._need(event), before, after, mapped, refused, bool(served)))
 
-    def _continues(self, left: DriverCall, right: DriverCall) -> bool:
-        stack = self.trace.stack
-        return right.action in _FREES and right.event == left.event + 1 and stack[right.event] == stack[left.event]
+    def _at_once(self, calls: Sequence[DriverCall], event: int) -> int:
+        """The first of the calls from which on nothing but frees that a flush waits for comes before the request.
 
-    def _by_program(self, calls: Sequence[DriverCall], i: int, end: int, event: int | None, start: int) -> bool:
-        """Whether the frees [i, end) are an empty_cache by the program rather than the allocator's own."""
+        What the allocator frees for a request it frees at once; anything in between shows that it was not for this one.
+        """
+        first = len(calls)
+        following = event
+        while first > 0:
+            between = self.trace.action[calls[first - 1].event + 1 : following]
+            if np.any(between != Action.FREE_COMPLETED):
+                break
+            first -= 1
+            following = calls[first].event
+        return first
+
+    def _continues(self, left: DriverCall, right: DriverCall) -> bool:
+        """Whether a free goes on what another began: at once, by the same call, in the same pool."""
+        if right.action not in _FREES or right.event != left.event + 1:
+            return False
+        same_pool = self.trace.pool is None or self.trace.pool[right.event] == self.trace.pool[left.event]
+        return bool(same_pool and self.trace.stack[right.event] == self.trace.stack[left.event])
+
+    def _by_program(self, calls: Sequence[DriverCall], i: int, end: int, event: int, level: int) -> bool:
+        """Whether the frees [i, end) just before a request are an empty_cache by the program, not the allocator's own.
+
+        Args:
+            calls: All calls since the last request.
+            i: First of the frees.
+            end: Behind the last of them.
+            event: Trace index of the request.
+            level: Bytes reserved when it began.
+        """
         stack = int(self.trace.stack[calls[i].event])
-        if stack in self.emptying or event is None:
-            return True
-        # The allocator frees for a request at once; anything in between shows that it was not for this one.
-        if event - calls[end - 1].event - 1 != len(calls) - end:
+        if stack in self.emptying:
             return True
         row = int(self.rows[np.searchsorted(self.askers, event)])
         failed = self.requests.op[row] == Op.OOM
-        if not failed and all(call.action in _FREES for call in calls[end:]):
+        same_call = stack != NO_STACK and stack == int(self.trace.stack[event])
+        grows = any(call.action not in _FREES for call in calls[end:])
+        # After a flush an expandable request may find room at the edge of what was unmapped, and grow by nothing.
+        if not failed and not grows and not (same_call and self.policy.expandable):
             return True
-        if stack != NO_STACK and stack == int(self.trace.stack[event]):
+        if same_call:
             return False
         pool_id = self.requests.groups[int(self.requests.group[row])][0]
         if pool_id != DEFAULT_POOL and (pool_id[0] != 0 or not self.policy.reclaims_in_mempool):
             return True
         if failed or self.policy.gc_threshold:
             return False
-        # More was reserved at another time, so no limit can have refused this.
-        return bool(self.levels[start + i] + self._need(event) <= self.peak)
+        # More was granted at another time, so no limit can have refused this.
+        return bool(level + self._need(event) <= self.granted)
 
     def _only_pool(self, calls: Sequence[DriverCall]) -> PoolId | None:
         """The private pool that all of these belong to, where events name pools."""
@@ -199,7 +240,8 @@ def with_flushed_frees(requests: Requests, attempts: Sequence[Attempt]) -> Reque
     """The requests with frees that a refused request waited for moved behind it.
 
     Before a flush the allocator waits for other streams, which shows as free_completed events just before the request.
-    It does not search its caches again after that, so these blocks are not there for the request.
+    It does not search its caches again after that, so these blocks are not there for the request. (With max_split or
+    garbage collection some of them may have been there for the release of whole blocks before; that cannot be seen.)
     """
     order = np.arange(len(requests))
     completed = requests.op == Op.FREE_COMPLETED

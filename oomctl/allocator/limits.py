@@ -80,9 +80,10 @@ def bracket(growth: Growth, device_free: Mapping[int, int], policy: Policy, unti
     low, high = 0, UNLIMITED
     for attempt in growth.attempts:
         if attempt.served:
-            # Under a fraction, a map may overshoot the cap by less than one granule: only the test counts.
-            grown = attempt.mapped if kind != "fraction" else attempt.need
-            low = max(low, attempt.after + (grown if policy.expandable else attempt.need))
+            # Under a fraction, a map may overshoot the cap by less than one granule: only the test counts. A device
+            # counts what was mapped.
+            grown = {"fraction": attempt.need, "device": attempt.mapped, None: min(attempt.need, attempt.mapped)}
+            low = max(low, attempt.after + grown[kind])
         if attempt.refused and (not attempt.served or not policy.gc_threshold):
             high = min(high, (attempt.before if attempt.served else attempt.after) + attempt.need)
     return Bracket(low, high, kind, exact)

@@ -7,7 +7,7 @@ may place them anywhere. Segment events are the allocator's own doing and are no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomctl.allocator.address import DriverCall
-from oomctl.allocator.start import OldBlock, Start, start_state
+from oomctl.allocator.policy import SMALL_REQUEST
+from oomctl.allocator.start import OldBlock, Owner, Start, start_state
 from oomctl.model.snapshot import DEFAULT_POOL, Action, DeviceSnapshot, PoolId, Trace
 
 _SEGMENT_ACTIONS = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
@@ -127,7 +128,7 @@ def read_requests(device: DeviceSnapshot) -> Requests:
     group = group.reshape(-1).astype(np.int32)
 
     rows = _Rows()
-    lives = _Lives(trace.action, trace.address)
+    lives = _Lives(trace.action, trace.address, trace.stack)
     allocs = lives.alloc[lives.has_alloc]
     rows.add(
         Op.ALLOC,
@@ -157,12 +158,29 @@ def read_requests(device: DeviceSnapshot) -> Requests:
         device,
         calls,
         old,
+        _mapped(trace, calls, groups, group),
         untouched_from=len(lives.has_alloc),
         touched=trace.address[trace.action <= Action.FREE_COMPLETED],
     )
     return Requests(
         op, block, size, group_column, address_column, event, groups, start, calls, len(trace), _problems(trace, lives)
     )
+
+
+def _mapped(
+    trace: Trace, calls: Iterable[DriverCall], groups: Sequence[tuple[PoolId, int]], group: NDArray[np.int32]
+) -> list[tuple[int, Owner]]:
+    """Address and owner of every range that was mapped: that of the allocation that it was mapped for."""
+    allocs = np.flatnonzero(trace.action == Action.ALLOC)
+    found = []
+    for call in calls:
+        if call.action == Action.SEGMENT_MAP:
+            i = int(np.searchsorted(allocs, call.event))
+            if i < len(allocs):
+                pool_id, stream = groups[int(group[allocs[i]])]
+                # Rounding never takes a request of 1 MiB, which is a power of two, beyond it.
+                found.append((call.address, (pool_id, bool(trace.size[allocs[i]] <= SMALL_REQUEST), stream)))
+    return found
 
 
 class _Lives:
@@ -175,9 +193,10 @@ class _Lives:
         requested: int64[lives], trace index of its free_requested, -1 for none.
         completed: int64[lives], trace index of its free_completed, -1 for none.
         successor: int64[lives], trace index of the next alloc at the same address, -1 for none.
+        at_once: bool[lives]; freed without waiting: both events are adjacent and come from the same call.
     """
 
-    def __init__(self, action: NDArray[np.uint8], address: NDArray[np.uint64]) -> None:
+    def __init__(self, action: NDArray[np.uint8], address: NDArray[np.uint64], stack: NDArray[np.int32]) -> None:
         rows = np.flatnonzero(action <= Action.FREE_COMPLETED)
         order = rows[np.argsort(address[rows], kind="stable")]
         kinds, where = action[order], address[order]
@@ -192,6 +211,9 @@ class _Lives:
         self.successor = np.full(len(starts), -1, np.int64)
         same = ~new_address[starts[1:]]
         self.successor[:-1][same] = order[starts[1:]][same]
+        # A completion that a later call brought about, such as a flush, carries that call's stack.
+        both = (self.requested >= 0) & (self.completed == self.requested + 1)
+        self.at_once: NDArray[np.bool_] = both & (stack[self.requested] == stack[self.completed])
 
     @staticmethod
     def _earliest(
@@ -205,13 +227,12 @@ class _Lives:
 
 def _add_frees(rows: _Rows, lives: _Lives) -> None:
     """Frees as one request where both events are adjacent, else as two; lost ones where the address is used again."""
-    requested, completed = lives.requested, lives.completed
+    requested, completed, at_once = lives.requested, lives.completed, lives.at_once
     # A trace recorded without one kind of free event (skip_actions) still tells when blocks were freed.
     if not np.any(completed >= 0):
-        completed = requested
+        completed, at_once = requested, requested >= 0
     has_request, has_completion = requested >= 0, completed >= 0
     early = has_request & has_completion & (completed < requested)
-    at_once = has_request & has_completion & (completed - requested <= 1)
     ends_only = ~has_request & has_completion & (lives.has_alloc | (not np.any(requested >= 0)))
     single = at_once | early | ends_only
     where = np.where(has_request & ~early, requested, completed)

@@ -6,6 +6,7 @@ known for the recorded setting, and under another one it is invented.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 
 import numpy as np
@@ -14,7 +15,7 @@ from oomctl.allocator.blocks import Arena, Block, Region, link
 from oomctl.allocator.expandable import REGION_SIZE
 from oomctl.allocator.heap import Heap
 from oomctl.allocator.policy import MIN_BLOCK, SMALL_REQUEST, UNLIMITED
-from oomctl.allocator.start import OldBlock, OldSegment, Start
+from oomctl.allocator.start import OldBlock, OldSegment, Owner, Start
 
 SEEDINGS = ("pinned", "packed", "hybrid")
 """pinned: where they were. packed: allocated anew in address order. hybrid: segments below max_split pinned, the blocks
@@ -43,7 +44,7 @@ def seed(heap: Heap, start: Start, how: str) -> dict[int, Block]:
     else:
         pinned = [s for s in start.segments if s.size < heap.policy.max_split and not s.expandable]
         anew = [s for s in start.segments if s.size >= heap.policy.max_split or s.expandable]
-    _pin(heap, pinned, live)
+    _pin(heap, pinned, start.floors, live)
     _pack(heap, anew, live)
     heap.fraction, heap.capacity = limits
     heap.retries = heap.allocs = heap.frees = 0
@@ -52,27 +53,28 @@ def seed(heap: Heap, start: Start, how: str) -> dict[int, Block]:
     return live
 
 
-def _pin(heap: Heap, segments: list[OldSegment], live: dict[int, Block]) -> None:
+def _pin(heap: Heap, segments: list[OldSegment], floors: Mapping[Owner, int], live: dict[int, Block]) -> None:
     for segment in segments:
         if segment.expandable:
             continue
         arena = heap.arena(segment.pool_id, segment.is_small, segment.stream)
         heap.reserved += segment.size
         heap.segments[segment.address] = _chain(arena, None, segment, None, live)
-
-    def owner(s: OldSegment) -> tuple[tuple[int, int], bool, int]:
-        return (s.pool_id, s.is_small, s.stream)
-
-    ranges = sorted((s for s in segments if s.expandable), key=lambda s: (owner(s), s.address))
-    for (pool_id, is_small, stream), group in groupby(ranges, key=owner):
-        _pin_region(heap, heap.arena(pool_id, is_small, stream), list(group), live)
+    ranges = sorted((s for s in segments if s.expandable), key=lambda s: (s.owner, s.address))
+    for owner, group in groupby(ranges, key=lambda s: s.owner):
+        _pin_region(heap, heap.arena(*owner), list(group), floors.get(owner), live)
 
 
-def _pin_region(heap: Heap, arena: Arena, ranges: list[OldSegment], live: dict[int, Block]) -> None:
-    """One region from the mapped ranges of an arena, with unmapped space between and behind them."""
-    region = Region(ranges[0].address, heap.policy.granule(arena.pool.is_small))
-    heap.regions[region.base] = region
+def _pin_region(heap: Heap, arena: Arena, ranges: list[OldSegment], floor: int | None, live: dict[int, Block]) -> None:
+    """One region from the mapped ranges of an arena, with unmapped space below, between and behind them."""
+    lowest = ranges[0].address
+    base = min(lowest, floor) if floor is not None and lowest - floor < REGION_SIZE else lowest
+    region = Region(base, heap.policy.granule(arena.pool.is_small))
+    heap.regions[base] = region
     last: Block | None = None
+    if base < lowest:
+        last = region.first = Block(base, lowest - base, arena, region)
+        arena.add_unmapped(last)
     for segment in ranges:
         if last is not None and last.address + last.size < segment.address:
             last = _unmapped(arena, region, last, segment.address - last.address - last.size)

@@ -7,8 +7,9 @@ there already, and the true size of such a block can be larger than its request 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,12 @@ from numpy.typing import NDArray
 from oomctl.allocator.address import DriverCall
 from oomctl.allocator.policy import SMALL_REQUEST, SMALL_SEGMENT, UNLIMITED, Policy
 from oomctl.model.snapshot import DEFAULT_POOL, Action, BlockState, DeviceSnapshot, PoolId
+
+CLOSE: Final = 1 << 35
+"""Bytes of address space."""
+LARGE_GRANULE: Final = 20 << 20
+Owner = tuple[PoolId, bool, int]
+"""(pool id, is_small, stream): what a segment belongs to for life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,11 @@ class OldSegment:
     expandable: bool
     blocks: tuple[OldBlock, ...] = ()
 
+    @property
+    def owner(self) -> Owner:
+        """What it belongs to."""
+        return (self.pool_id, self.is_small, self.stream)
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -67,10 +79,12 @@ class Start:
     Attributes:
         segments: Ascending by address.
         homeless: Blocks in use that lie in no known segment; a replay cannot place them.
+        floors: Lowest address that was ever mapped, by owner; an expandable region starts there or below.
     """
 
     segments: tuple[OldSegment, ...] = ()
     homeless: int = 0
+    floors: Mapping[Owner, int] = field(default_factory=dict)
 
     @property
     def reserved(self) -> int:
@@ -91,10 +105,12 @@ class _Ranges:
             self.add(OldSegment(address, size, stream, device.pools[pool], not is_large, expandable))
 
     def add(self, segment: OldSegment) -> None:
+        """Adds a range, unless it overlaps another: then the file contradicts itself."""
         i = bisect_left(self.starts, segment.address)
-        if i == len(self.starts) or self.starts[i] != segment.address:
+        free = i == len(self.starts) or self.starts[i] >= segment.address + segment.size
+        if segment.size > 0 and free and self.at(segment.address) is None:
             self.starts.insert(i, segment.address)
-        self.by_start[segment.address] = segment
+            self.by_start[segment.address] = segment
 
     def at(self, address: int) -> OldSegment | None:
         """The range that holds an address."""
@@ -103,6 +119,20 @@ class _Ranges:
             return None
         segment = self.by_start[self.starts[i]]
         return segment if address < segment.address + segment.size else None
+
+    def join(self) -> None:
+        """Makes one range of expandable ones that touch: blocks reach across."""
+        joined: list[OldSegment] = []
+        for start in self.starts:
+            segment = self.by_start[start]
+            last = joined[-1] if joined else segment
+            touches = last.address + last.size == start and last.owner == segment.owner
+            if touches and last.expandable and segment.expandable:
+                joined[-1] = replace(last, size=last.size + segment.size)
+            else:
+                joined.append(segment)
+        self.starts = [segment.address for segment in joined]
+        self.by_start = {segment.address: segment for segment in joined}
 
     def cut(self, address: int, end: int) -> OldSegment | None:
         """Takes [address, end) out; returns a range that it cut, for what is known of it."""
@@ -128,10 +158,32 @@ class _Ranges:
         return known
 
 
+class _Owners:
+    """Who owns the address space of expandable regions, by the ranges that are known.
+
+    Regions lie further apart than a card is large, so a known range of the same stream close by tells.
+    """
+
+    def __init__(self, known: Sequence[tuple[int, Owner]]) -> None:
+        self.by_stream: dict[int, list[tuple[int, Owner]]] = {}
+        self.floors: dict[Owner, int] = {}
+        for address, owner in sorted(known):
+            self.by_stream.setdefault(owner[2], []).append((address, owner))
+            self.floors.setdefault(owner, address)
+
+    def nearest(self, address: int, stream: int) -> Owner | None:
+        known = self.by_stream.get(stream, [])
+        i = bisect_left(known, (address,))
+        around = [(abs(at - address), owner) for at, owner in known[max(i - 1, 0) : i + 1]]
+        distance, owner = min(around, default=(CLOSE, None))
+        return owner if distance < CLOSE else None
+
+
 def start_state(
     device: DeviceSnapshot,
     calls: Sequence[DriverCall],
     old: Iterable[OldBlock],
+    mapped: Iterable[tuple[int, Owner]],
     untouched_from: int,
     touched: NDArray[np.uint64],
 ) -> Start:
@@ -141,23 +193,28 @@ def start_state(
         device: For its final segments and its trace.
         calls: Recorded segment events.
         old: Blocks from before the trace that it mentions.
+        mapped: Address and owner of each range that was mapped in the trace.
         untouched_from: First free life number, for old blocks that the trace never mentions.
         touched: uint64[events], addresses that it mentions.
     """
     trace = device.trace
     assert trace is not None
     ranges = _Ranges(device)
+    owners = _Owners([*mapped, *((s.address, s.owner) for s in ranges.by_start.values() if s.expandable)])
     for call in reversed(calls):
         if call.action in (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP):
             ranges.cut(call.address, call.address + call.size)
             continue
         expandable = call.action == Action.SEGMENT_UNMAP
-        pool = DEFAULT_POOL
-        if trace.pool is not None and trace.pool[call.event] >= 0:
-            pool = device.pools[int(trace.pool[call.event])]
-        is_small = call.size == SMALL_SEGMENT if not expandable else call.size % (10 * SMALL_SEGMENT) != 0
         stream = int(trace.stream[call.event])
-        ranges.add(OldSegment(call.address, call.size, stream, pool, is_small, expandable))
+        owner = owners.nearest(call.address, stream) if expandable else None
+        # Granules are 2 MiB in the small pool and 20 MiB in the large one, unless large_segment_size says otherwise.
+        small = call.size % LARGE_GRANULE != 0 if expandable else call.size == SMALL_SEGMENT
+        pool_id, is_small, _ = owner or (DEFAULT_POOL, small, stream)
+        if trace.pool is not None and trace.pool[call.event] >= 0:
+            pool_id = device.pools[int(trace.pool[call.event])]
+        ranges.add(OldSegment(call.address, call.size, stream, pool_id, is_small, expandable))
+    ranges.join()
     blocks: dict[int, list[OldBlock]] = {start: [] for start in ranges.starts}
     homeless = 0
     for block in [*old, *_untouched(device, untouched_from, touched)]:
@@ -172,6 +229,7 @@ def start_state(
             for start in ranges.starts
         ),
         homeless,
+        owners.floors,
     )
 
 
