@@ -13,6 +13,8 @@ from oomctl.model.stacks import NO_STACK, Frame, StackTable
 MAX_LINE: Final = 1 << 31
 """Line numbers from here on are torch's "unknown", for example 2^64 - 1."""
 _MAX_IDENTITIES: Final = 20_000
+_MAX_ALIKE: Final = 16
+_PLAIN: Final = (str, int, float, bool, type(None))
 _FRAME_KEYS: Final = frozenset(
     ("name", "filename", "line", "fx_node_op", "fx_node_name", "fx_node_target", "fx_original_trace")
 )
@@ -34,8 +36,10 @@ class StackInterner:
         self._frames: dict[Frame, int] = {}
         self._frame_of: dict[int, int] = {}
         self._alive: list[Any] = []
+        self._alike: dict[tuple[int, ...], list[tuple[list[Any], int]]] = {}
         self._by_identity: dict[tuple[int, ...], int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
+        self._bent: set[int] = set()
         self.unknown_keys: set[str] = set()
         self.unreadable = 0
         """Frames and frames lists that were none."""
@@ -48,32 +52,47 @@ class StackInterner:
         """
         known: dict[int, int] = {}
         distinct = dict(zip(map(id, lists), lists, strict=True))
-        by_identity = self._by_identity
+        alike = self._alike.get
         for identity, frames in distinct.items():
             if type(frames) is not list:
                 known[identity] = self._odd(frames)
             elif not frames:
                 known[identity] = NO_STACK
             else:
-                key = tuple(map(id, frames))
-                number = by_identity.get(key)
-                known[identity] = self._new(key, frames) if number is None else number
+                # Three frames tell nearly all stacks apart; comparing the rest costs a pointer each.
+                count = len(frames)
+                key = (count, id(frames[0]), id(frames[-1]), id(frames[count >> 1]))
+                for seen, number in alike(key, ()):
+                    if seen == frames:
+                        known[identity] = number
+                        break
+                else:
+                    known[identity] = self._new(key, frames)
         if len(distinct) == 1:
             return np.full(len(lists), next(iter(known.values())), np.int32)
         return np.fromiter(map(known.__getitem__, map(id, lists)), np.int32, len(lists))
 
     def _odd(self, frames: Any) -> int:
         if isinstance(frames, tuple):
-            return self._new(tuple(map(id, frames)), list(frames)) if frames else NO_STACK
+            return self._new((), list(frames)) if frames else NO_STACK
         self.unreadable += frames is not None
         return NO_STACK
 
     def _new(self, key: tuple[int, ...], frames: list[Any]) -> int:
+        identities = tuple(map(id, frames))
+        number = self._by_identity.get(identities)
+        if number is not None:
+            return number
         content = tuple(self._frame(frame) for frame in frames)
         number = self._stacks.setdefault(content, len(self._stacks))
         if len(self._by_identity) > _MAX_IDENTITIES + 4 * len(self._stacks):
             self._by_identity.clear()  # frames are not shared in this file: identities only cost memory
-        self._by_identity[key] = number
+            self._alike.clear()
+        self._by_identity[identities] = number
+        seen = self._alike.setdefault(key, [])
+        # Only frames of plain values may be compared with what a stranger's file holds: nested ones could take forever.
+        if len(seen) < _MAX_ALIKE and self._bent.isdisjoint(identities):
+            seen.append((frames, number))
         return number
 
     def _frame(self, frame: Any) -> int:
@@ -88,10 +107,13 @@ class StackInterner:
         if type(frame) is dict:
             filename, name, line = frame.get("filename"), frame.get("name"), frame.get("line")
             if type(filename) is str and type(name) is str and type(line) is int:
+                if len(frame) > 3 and not all(type(v) in _PLAIN for v in frame.values()):
+                    self._bent.add(id(frame))
                 if not frame.keys() <= _FRAME_KEYS:
                     self.unknown_keys.update(f"frames[].{key}" for key in frame.keys() - _FRAME_KEYS)
                 return Frame(clean(filename), line if 0 <= line < MAX_LINE else 0, clean(name))
         self.unreadable += 1
+        self._bent.add(id(frame))
         return Frame("??", 0, "??")
 
     def mentions(self, *words: str) -> bool:

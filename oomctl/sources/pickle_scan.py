@@ -138,7 +138,8 @@ def walk(data: bytes) -> Walk:
             known = set(starts[: wrong + 1])
             before = [f for f in chain if f < end]
             frames = tuple(before) if known.issuperset(before) and len(before) == tally.counts[FRAME] else None
-            return tally.judged(size, Walk(end, reason, 0, frames, tuple(sorted(batches & known))))
+            whole = () if frames is None else tuple(sorted(batches & known))
+            return tally.judged(size, Walk(end, reason, 0, frames, whole))
     tally = _Tally()
     end, reason = _walk_plainly(data, 0, tally)
     return tally.judged(size, Walk(end, reason, 0, tuple(tally.frames)))

@@ -57,7 +57,7 @@ def mutated(data: bytes, seed: int) -> bytes:
     return bytes(out)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from([0, 2, 4]), st.integers(0, 2**32))
 def test_damaged_files(protocol, seed):
     data = mutated(written("shape-bug", protocol), seed)
@@ -65,7 +65,7 @@ def test_damaged_files(protocol, seed):
     if "memo" not in (found.reason, reference.reason):  # one cursor may find an index too large a little earlier
         assert (found.end, found.reason) == (reference.end, reference.reason)
         assert found.frames in (None, reference.frames)
-    assert found.batches == () or found.frames is not None or found.reason
+    assert found.batches == () or found.frames is not None
 
 
 def test_starts_that_are_none():
