@@ -24,6 +24,8 @@ from tests.sources import convert
 from tests.sources.compare import differing, result
 from tests.sources.test_walk import mutated
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 objects = functools.cache(convert.capture)
 
 

@@ -19,6 +19,8 @@ from oomctl.errors import OomctlError
 from oomctl.sources.reading import read_inputs
 from tests.sources import convert
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 MIB = 1 << 20
 RAN = []
 

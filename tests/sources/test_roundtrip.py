@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from oomctl.sources.snapshot_objects import snapshot_from_objects
 from oomctl.sources.snapshot_pickle import read_pickle
 from tests.sources import convert
 from tests.sources.compare import columns
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _FRAME = st.fixed_dictionaries({"name": _TEXT, "filename": _TEXT, "line": st.integers(0, 2**31 - 1)})

@@ -15,6 +15,8 @@ from oomctl.sources.snapshot_pickle import read_pickle
 from tests.sources import convert
 from tests.sources.compare import columns, differing
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 NAMES = ("first-step", "graph-pools", "logits-upcast-expandable", "swiss-cheese")
 objects = functools.cache(convert.capture)
 
