@@ -129,8 +129,14 @@ def _inside(budget: Budget) -> list[tuple[str, str, int | None]]:
             rows[0] = ("live", "In use by tensors", budget.requested - budget.pending_free)
     elif live is not None:
         rows.append(("live", "In use by tensors", live))
+    # Where nothing else is told apart, the inputs do not say what keeps the idle memory.
+    apart = budget.idle_whole_segments is not None or budget.idle_other_streams is not None
     idle = [
-        ("idle_split", "Idle, in segments that hold live blocks", budget.idle_split),
+        (
+            "idle_split",
+            "Idle, in segments that hold live blocks" if apart else "Idle, kept by PyTorch",
+            budget.idle_split,
+        ),
         ("idle_other_streams", "Idle, but of other streams or the other pool", budget.idle_other_streams),
         ("idle_private_pools", "Idle, in private pools", budget.idle_private_pools),
         ("idle_whole_segments", "Idle, whole segments", budget.idle_whole_segments),
@@ -141,7 +147,7 @@ def _inside(budget: Budget) -> list[tuple[str, str, int | None]]:
         rest = budget.reserved - sum(row[2] or 0 for row in rows)
         if rest:
             told = any(row[2] is not None for row in idle)
-            label = "Reserved, not told apart" if told else "Reserved by PyTorch, idle"
+            label = "Reserved, not told apart" if told else "Idle, kept by PyTorch"
             rows.append(("idle_split" if rest > 0 else "unexplained", label, rest))
     return rows
 

@@ -152,8 +152,9 @@ def _culprits(view: View) -> list[str]:
     rows = [(row.bytes, row.share, row.blocks, where(row)) for row in culprits.rows]
     if culprits.rest is not None:
         rows.append((culprits.rest.bytes, culprits.rest.share, culprits.rest.blocks, culprits.rest.where))
-    rows.append((f"**{culprits.total}**", "100.0%", culprits.total_blocks, "**all**"))
-    basis = f"Who holds it: {escape(culprits.basis)}" if culprits.basis else "Who holds it"
+    if culprits.total:
+        rows.append((f"**{culprits.total}**", "100.0%", culprits.total_blocks, "**all**"))
+    basis = culprits.title + (f": {escape(culprits.basis)}" if culprits.basis else "")
     return [table(("Bytes", "Share", "Blocks", basis), rows, (0, 1, 2))]
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from oomctl.model.log import MemorySummary, SummaryCell
 from oomctl.model.report import TableNote
-from oomctl.report.texts import clean, count
+from oomctl.report.texts import clean, count, sentence
 from oomctl.units import format_size
 
 ROW_HELP: Final = {
@@ -86,7 +86,7 @@ def _table(table: MemorySummary, index: int, remarks: dict[tuple[int, str], list
                     {"all": "", "large": "large pool", "small": "small pool"}.get(pool, clean(pool, 60)),
                     _cells(cell, metric in _COUNTS),
                     ROW_HELP.get(metric, "") if first and not of_row else "",
-                    " ".join(clean(note.text) for note in of_row) if first else "",
+                    " ".join(sentence(clean(note.text, 800)) for note in of_row) if first else "",
                     first and any(note.doubt for note in of_row),
                 )
             )

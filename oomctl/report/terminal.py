@@ -207,7 +207,7 @@ def _culprits(page: Page, view: View, verbose: bool) -> None:
     culprits = view.culprits
     if culprits is None:
         return
-    page.heading("Who holds it", culprits.basis)
+    page.heading(culprits.title, culprits.basis)
     rows = [*culprits.rows, *([culprits.rest] if culprits.rest else [])]
     numbers = [
         ("bytes", "share", "blocks"),
@@ -243,7 +243,8 @@ def _culprits(page: Page, view: View, verbose: bool) -> None:
             callers = _callers(row)
             if callers:
                 page.wrap((callers, GREY), first=sum(wide) + 10)
-    line(numbers[-1], "", ("", ""), "", "bold")
+    if culprits.total:
+        line(numbers[-1], "", ("", ""), "", "bold")
     if any(row.accumulation for row in culprits.rows):
         page.wrap(("◆ the deepest caller that owns most of the bytes", GREY), first=2)
 

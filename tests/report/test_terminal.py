@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from oomctl.report import render
 from oomctl.report.terminal_page import spread
 from oomctl.report.texts import width as columns
 
+from ..golden import check
 from .samples import SAMPLES, fragmentation, hostile, ranks
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -36,14 +36,9 @@ nasty = st.text(max_size=200) | st.sampled_from([
 
 @pytest.mark.parametrize(("name", "fmt", "options"), CASES)
 def test_golden(name: str, fmt: str, options: dict[str, object]) -> None:
-    """Set OOMCTL_GOLDEN=write to write them anew, and read the difference."""
-    text = render(SAMPLES[name](), fmt, **options)
     marks = "".join(f"-{value if key == 'width' else key}" for key, value in sorted(options.items()))
     file = GOLDEN / f"{name}{marks}.{'md' if fmt == 'markdown' else 'txt'}"
-    if os.environ.get("OOMCTL_GOLDEN") == "write":
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
+    check(file, render(SAMPLES[name](), fmt, **options))
 
 
 @pytest.mark.parametrize("name", SAMPLES)
