@@ -12,6 +12,8 @@ from oomctl.errors import OomctlError
 from oomctl.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from oomctl.diagnosis.diff import Run
+    from oomctl.model.diff import Diff
     from oomctl.model.evidence import Evidence
     from oomctl.model.holdings import Holdings
     from oomctl.model.pages import Page
@@ -231,6 +233,61 @@ def render_holdings(found: Holdings, fmt: str = "terminal", **options: Any) -> s
     return render_page(found, fmt, **options)
 
 
+def diff(
+    before: Evidence | Snapshot | Report | str,
+    after: Evidence | Snapshot | Report | str,
+    *,
+    at: str = "peak",
+    by: str | None = None,
+    device: int | None = None,
+    fail_if_grown: str | None = None,
+    user_roots: Sequence[str] = (),
+    progress: Progress = silent,
+) -> Diff:
+    """What changed in memory from one run to another; the rows sum to the change.
+
+    Args:
+        before: A snapshot, its path, evidence that holds one, or a saved report.
+        after: The same of the other run.
+        at: "peak" of allocated memory, "oom" or "end".
+        by: "stack", "frame" or "size"; None is stack where there are any.
+        device: Device ordinal; by default the one that failed, else the one with the longest trace.
+        fail_if_grown: What the allocated peak may grow by, such as "2%" or "200MiB"; sets `Diff.guard`.
+        user_roots: Folders whose files count as the user's own code in stacks.
+        progress: Called with what is being done and the share done, 0 to 1.
+
+    Raises:
+        OomctlError: An input cannot be read or compared, or has no such moment.
+    """
+    from oomctl.diagnosis.diff import compare
+
+    runs = [_run(one, device, progress) for one in (before, after)]
+    return compare(runs[0], runs[1], at=at, by=by, tolerance=fail_if_grown, user_roots=tuple(user_roots))
+
+
+def render_diff(found: Diff, fmt: str = "terminal", **options: Any) -> str:
+    """A comparison as text: "terminal", "text", "json", "html" or "markdown"; options as for `render`."""
+    from oomctl.report.base import Options
+    from oomctl.report.diff import render_diff as render_page
+
+    return render_page(found, fmt, Options(**{key: value for key, value in options.items() if value is not None}))
+
+
+def _run(given: Evidence | Snapshot | Report | str, device: int | None, progress: Progress) -> Run:
+    from oomctl.diagnosis.diff import Run
+    from oomctl.model.evidence import Evidence
+    from oomctl.model.report import Report
+
+    if isinstance(given, Report):
+        return Run(given.inputs, report=_focused(given, device, None))
+    if isinstance(given, str):
+        given = load(given, progress=progress)
+    evidence = given if isinstance(given, Evidence) else Evidence(snapshots=(given,))
+    if evidence.reports and not evidence.snapshots:
+        return Run(evidence.inputs, report=_focused(_read_back(evidence), device, None))
+    return Run(evidence.inputs, _chosen_device(evidence, device), conf=evidence.conf)
+
+
 def _chosen_device(evidence: Evidence, device: int | None) -> tuple[Snapshot, DeviceSnapshot]:
     """A snapshot and the device asked for: else one that failed, else the longest trace, else the most reserved."""
     found = [(s, d) for s in evidence.snapshots for d in s.devices if device in (None, d.index)]
@@ -287,6 +344,15 @@ def report_schema() -> dict[str, Any]:
     from oomctl.report.schema import schema
 
     return schema()
+
+
+def diff_schema() -> dict[str, Any]:
+    """The JSON Schema of `oomctl diff --json`."""
+    from oomctl.model.diff import Diff
+    from oomctl.report.diff import SCHEMA
+    from oomctl.report.schema import schema_of
+
+    return schema_of(Diff, SCHEMA, "Two runs compared.")
 
 
 def explanations() -> tuple[tuple[str, tuple[Page, ...]], ...]:

@@ -96,7 +96,7 @@ def _page(page: Page, found: Holdings, verbose: bool) -> None:
     if rest:
         page.add(("  -v shows every row.", GREY))
     for limit in found.limits:
-        page.wrap(("- ", GREY), sentence(f"Not told: {clean(limit.what)}: {clean(limit.reason)}"), first=2, rest=4)
+        page.wrap(("- ", GREY), sentence(f"not told: {clean(limit.what)}; {clean(limit.reason)}"), first=2, rest=4)
 
 
 def _what(page: Page, row: HoldingRow, most: int) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from oomctl import _resources
 from oomctl.model.report import Report
 from oomctl.report import charts
 from oomctl.report.base import Options
 from oomctl.report.json import compact
+from oomctl.report.page import embedded, environment, page_hash, read_template
 from oomctl.report.redact import DESCRIPTIONS, redact
 from oomctl.report.texts import clean, plural, ratio
 from oomctl.report.thin import FULL, evenly, keep, thin
@@ -94,11 +92,11 @@ def render_html(report: Report, mode: str = "none", limit: int = LIMIT) -> str:
         mode: Redaction, "paths", "all" or "none".
         limit: Bytes.
     """
-    environment = _environment()
+    pages = environment()
     caps = FULL.shared(1 + len(report.others))
     for _ in range(8):
         thinned, said = thin(report, caps)
-        page = _page(environment, redact(thinned, mode), said, mode)
+        page = _page(pages, redact(thinned, mode), said, mode)
         over = len(page.encode("utf-8")) / limit
         if over <= 1:
             break
@@ -106,48 +104,26 @@ def render_html(report: Report, mode: str = "none", limit: int = LIMIT) -> str:
     return page
 
 
-def _environment() -> Environment:
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    def load(name: str) -> str:
-        return _read(name)
-
-    environment = Environment(
-        loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals.update(wide=charts.WIDE, high=charts.HIGH)
-    return environment
-
-
-def _read(name: str) -> str:
-    return _resources.templates().joinpath(name).read_text(encoding="utf-8")
-
-
-def _page(environment: Environment, report: Report, thinned: tuple[str, ...], mode: str) -> str:
+def _page(pages: Environment, report: Report, thinned: tuple[str, ...], mode: str) -> str:
     from markupsafe import Markup
 
-    style, script = _read("report.css"), _read("report.js")
+    style, script = read_template("report.css"), read_template("report.js")
     devices = [_device(one, index) for index, one in enumerate((report, *report.others))]
     view = devices[0].view
-    # Nothing in the JSON may end the script element or start markup.
-    data = compact(report).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-    return environment.get_template("report.html.j2").render(
+    data = embedded(compact(report))
+    return pages.get_template("report.html.j2").render(
         devices=devices,
         sections=[section for section in SECTIONS if _has(devices[0], section[0])],
         style=Markup(style),
         script=Markup(script),
         data=Markup(data),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=page_hash(style),
+        script_hash=page_hash(script),
         version=clean(report.oomctl_version),
         page_title=f"{view.code} {view.cls.replace('_', ' ')}, {view.device} - oomctl",
         redaction=DESCRIPTIONS[mode],
         thinned=thinned,
     )
-
-
-def _hash(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
 def _has(device: _Device, section: str) -> bool:

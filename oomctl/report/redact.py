@@ -84,6 +84,26 @@ def redact(report: Report, mode: str = "paths") -> Report:
     return _walk(report, shorten, _shorten_path)
 
 
+def redact_record(value: _T, mode: str = "paths") -> _T:
+    """`redact` for any other record of the model.
+
+    Args:
+        value: A comparison, a job.
+        mode: As for `redact`.
+    """
+    if mode == "none":
+        return value
+    if mode not in MODES:
+        raise ValueError(f"no redaction {mode!r}")
+    users = _users(value)
+    named = "|".join(re.escape(user) for user in sorted(users, key=len, reverse=True))
+    known = re.compile(rf"\b(?:{named})\b") if users else None
+    if mode == "all":
+        text, path = _hashers(value, [])
+        value = _walk(value, text, path)
+    return _walk(value, lambda part: shorten_text(part, known), _shorten_path)
+
+
 def shorten_text(text: str, users: re.Pattern[str] | None = None) -> str:
     """Shortens what a text names: absolute paths to their last parts, homes to "~", hosts and addresses to words.
 
@@ -117,7 +137,7 @@ def _shorten_path(path: str) -> str:
     return "…/" + "/".join(pieces[-_PARTS:])
 
 
-def _users(report: Report) -> set[str]:
+def _users(report: Any) -> set[str]:
     found: set[str] = set()
 
     def look(text: str) -> str:
@@ -194,6 +214,12 @@ def _hash_file(path: str) -> str:
 
 
 def _hash_names(report: Report) -> Report:
+    text, path = _hashers(report, _labels(report))
+    return _walk(_blank(report), text, path)
+
+
+def _hashers(value: Any, labels: list[str]) -> tuple[Callable[[str], str], Callable[[str], str]]:
+    """(for texts, for paths): what replaces the names that occur in a record of the model or in labels."""
     names: dict[str, str] = {}
     public: set[str] = {"<module>", "main", "forward", "backward", "step", "__init__", "__call__", ""}
 
@@ -217,8 +243,8 @@ def _hash_names(report: Report) -> Report:
                 if not isinstance(item, int | float | str):
                     collect(item)
 
-    collect(report)
-    for label in _labels(report):
+    collect(value)
+    for label in labels:
         found = re.fullmatch(r"(.*?)(?::\d+)?(?: (\S+))?", label)
         if found and found[1] and "." in found[1]:
             names.setdefault(re.split(r"[/\\]", found[1])[-1], _hash_file(found[1]))
@@ -232,15 +258,13 @@ def _hash_names(report: Report) -> Report:
         + r")(?!\w)"
     )
 
-    def text(value: str) -> str:
-        return pattern.sub(lambda found: names[found[1]], value)
+    def text(part: str) -> str:
+        return pattern.sub(lambda found: names[found[1]], part)
 
-    def path(value: str) -> str:
-        return (
-            value if _LIBRARY.match(value) or not value else names.get(re.split(r"[/\\]", value)[-1], _hash_file(value))
-        )
+    def path(part: str) -> str:
+        return part if _LIBRARY.match(part) or not part else names.get(re.split(r"[/\\]", part)[-1], _hash_file(part))
 
-    return _walk(_blank(report), text, path)
+    return text, path
 
 
 def _labels(report: Report) -> list[str]:

@@ -28,18 +28,29 @@ _ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 def schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of what `to_json` gives; the text that `oomctl schema` prints."""
-    defs: dict[str, Any] = {}
-    _record(Report, defs)
-    report = defs["Report"]
     # The embedded reports of other devices carry no schema key of their own.
+    return schema_of(Report, SCHEMA, "What oomctl concluded.")
+
+
+def schema_of(cls: type, name: str, description: str) -> dict[str, Any]:
+    """JSON Schema of a record of the model as `oomctl.report.json.encode` writes it, under a schema key.
+
+    Args:
+        cls: Its type.
+        name: Value of the schema key, such as "oomctl.diff/1".
+        description: One sentence.
+    """
+    defs: dict[str, Any] = {}
+    _record(cls, defs)
+    top = defs[cls.__name__]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:{SCHEMA.replace('/', ':')}",
-        "title": SCHEMA,
-        "description": "What oomctl concluded. Sizes are bytes; unknown values are null or absent, never 0.",
+        "$id": f"urn:{name.replace('/', ':')}",
+        "title": name,
+        "description": f"{description} Sizes are bytes; unknown values are null or absent, never 0.",
         "type": "object",
-        "properties": {"schema": {"const": SCHEMA}, **report["properties"]},
-        "required": ["schema", *report["required"]],
+        "properties": {"schema": {"const": name}, **top["properties"]},
+        "required": ["schema", *top["required"]],
         "$defs": defs,
     }
 
