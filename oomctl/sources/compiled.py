@@ -20,6 +20,11 @@ _ALWAYS: Final = frozenset(("action", "size"))
 _TEXT_KEYS: Final = ("context", "metadata")
 
 
+def has_kernel() -> bool:
+    """Whether there is a compiled decoder."""
+    return _native.kernel("decode") is not None
+
+
 def read_compiled(pieces: Iterable[bytes | memoryview]) -> Snapshot | None:
     """Decodes a snapshot pickle of the layouts of torch 2.1 to 2.14.
 

@@ -28,6 +28,9 @@ class Content:
         chunks: The bytes in pieces.
         containers: Names of the containers that it came out of, outermost first.
         damage: Where the maker of the chunks puts what went wrong on the way; complete once all is consumed.
+
+    Attributes:
+        again: Makes the same pieces once more; None where the input can be read only once.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class Content:
         self._chunks = iter(chunks)
         self.containers = containers
         self.damage = [] if damage is None else damage
+        self.again: Callable[[], Iterable[bytes]] | None = None
         self.head = _take(self._chunks, HEAD)
 
     def chunks(self) -> Iterator[bytes]:
@@ -203,7 +207,11 @@ def decompressed(content: Content, limit: int) -> Content:
         chunk[start : start + step] for chunk in given.watch(content.chunks()) for start in range(0, len(chunk), step)
     )
     damage: list[str] = []
-    return Content(out.watch(_unpack(pieces, name, make, damage)), (*content.containers, name), damage)
+    inner = Content(out.watch(_unpack(pieces, name, make, damage)), (*content.containers, name), damage)
+    again = content.again
+    if again is not None:
+        inner.again = lambda: decompressed(Content(again()), limit).chunks()
+    return inner
 
 
 def _unpack(

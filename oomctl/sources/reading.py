@@ -148,6 +148,8 @@ class _Incident:
             )
         hashed = _Hashed()
         content = Content(Meter(self.limit).watch(hashed.watch(_chunks(file))))
+        if size is not None:
+            content.again = lambda: Meter(self.limit).watch(_chunks_of(path))
         first = len(self.inputs)
         self._content(path, content)
         for _ in content.chunks():  # what a reader left: the hash is of the whole input
@@ -266,6 +268,11 @@ def _chunks(file: Any) -> Iterator[bytes]:
     read: Callable[[int], bytes | None] = file.read
     while chunk := read(CHUNK):
         yield chunk
+
+
+def _chunks_of(path: str) -> Iterator[bytes]:
+    with open(path, "rb", buffering=0) as file:
+        yield from _chunks(file)
 
 
 def _rank(name: str) -> int | None:
