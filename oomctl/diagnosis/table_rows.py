@@ -91,7 +91,7 @@ def _doubt(row: str, t: Table) -> str:
             parts.append("it only ever grew: no segment was ever wholly free when the cache was flushed")
         if t.peak is not None and t.reserved - t.peak >= 0.25 * t.reserved and (t.ooms or 0) > 0:
             parts.append(
-                f"{size(t.reserved - t.peak)} were idle even at the highest live figure: memory that could not be reused"
+                f"{size(t.reserved - t.peak)} were idle even at the live peak: memory that could not be reused"
             )
         return "; ".join(parts)
     if row == "Non-releasable memory" and t.non_releasable and t.reserved and t.non_releasable >= 0.15 * t.reserved:

@@ -12,12 +12,25 @@ from oomctl.model.stacks import Frame
 
 _PHASES: Final = (
     ("saving", re.compile(r"^_?save|checkpoint_clone|save_checkpoint|consolidat|state_dict_to|export"), None),
-    ("optimizer", re.compile(r"^_init_group$|_multi_tensor|_single_tensor|_foreach"), re.compile(r"[/\\]optim[/\\]|optimizer\.step\(|\bopt\.step\(")),
+    (
+        "optimizer",
+        re.compile(r"^_init_group$|_multi_tensor|_single_tensor|_foreach"),
+        re.compile(r"[/\\]optim[/\\]|optimizer\.step\(|\bopt\.step\("),
+    ),
     ("backward", re.compile(r"backward"), re.compile(r"\.backward\(|run_backward")),
-    ("evaluation", re.compile(r"eval|valid|predict|infer|generat|^test|sample"), re.compile(r"no_grad|\.generate\(|inference")),
-    ("load", re.compile(r"from_pretrained|^_?load|load_state_dict|_apply$|convert$|to_empty|^__init__$|allocate_cache|init_cache"), re.compile(r"torch\.load\(|load_state_dict\(|from_pretrained\(")),
+    (
+        "evaluation",
+        re.compile(r"eval|valid|predict|infer|generat|^test|sample"),
+        re.compile(r"no_grad|\.generate\(|inference"),
+    ),
+    (
+        "load",
+        re.compile(r"from_pretrained|^_?load|_apply$|convert$|to_empty|^__init__$|allocate_cache|init_cache"),
+        re.compile(r"torch\.load\(|load_state_dict\(|from_pretrained\("),
+    ),
     ("forward", re.compile(r"forward|_call_impl|^__call__$"), None),
-)  # fmt: skip
+)
+"""(phase, function names, source lines or files), the most telling first."""
 _CALL: Final = re.compile(r"(?:torch(?:\.\w+)*|F|nn\.functional|np)\.(\w+)\(|\.(\w+)\(|\b(\w+)\(")
 _LARGE: Final = re.compile(
     r"cross_entropy|log_softmax|nll_loss|\bsoftmax|logits?\b.*(?:float32|\.float\(\))|_expand_mask|attention_mask|causal_mask|"

@@ -1,4 +1,4 @@
-"""From every mention to the distinct failures: repeated, chained and re-raised messages are one, ranks are told apart."""
+"""From every mention to the distinct failures: repeated and re-raised messages are one, ranks are told apart."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ FIGURES: Final = (
 )
 APART: Final = 5.0
 """Seconds between two log lines with the same figures that make them two failures."""
+RECENT: Final = 64
+"""Failures with which a message that names no request is compared."""
 NEAR: Final = 25
 """Lines between the end of a traceback and the message that it belongs to."""
 
@@ -41,10 +43,14 @@ def failures(found: Findings) -> list[OomEvent]:
     raws = sorted(found.events, key=lambda raw: (raw.event.line, raw.part))
     traces: dict[int, FoundTraceback | None] = {id(raw): _before(raw, found.tracebacks) for raw in raws}
     kept: list[RawEvent] = []
+    alike: dict[int | None, list[RawEvent]] = {}
     for raw in [r for r in raws if r.numbered and not r.weak]:
-        same = next((k for k in kept if _same_figures(k, raw) and not _separate(k, raw)), None)
+        asked = raw.event.tried_to_allocate
+        candidates = [*alike.get(asked, ()), *alike.get(None, ())] if asked is not None else kept[-RECENT:]
+        same = next((k for k in candidates if _same_figures(k, raw) and not _separate(k, raw)), None)
         if same is None:
             kept.append(raw)
+            alike.setdefault(asked, []).append(raw)
         else:
             _join(same, raw, traces)
     for raw in [r for r in raws if not r.numbered and not r.weak]:

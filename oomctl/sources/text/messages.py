@@ -31,6 +31,7 @@ _ANCHOR: Final = re.compile(
     r"|(?P<parenthesis>\((?:GPU|NPU|XPU)\d+;(?=[\d.]+[KMGT]i?Btotalcapac))",
     re.IGNORECASE,
 )
+_WORDS: Final = ("outofmemory", "triedto", "totalcapac", "allocationondevice", "notallocate")
 _CLAUSES: Final[dict[str, re.Pattern[str]]] = {
     "tried_to_allocate": re.compile(rf"(?:Triedtoallocate|Requested:|Requestedsize:){SIZE}", re.I),
     "total_capacity": re.compile(rf"(?:{SIZE}totalcapacity|atotalcapaci?tyof{SIZE}|Devicelimit:{SIZE})", re.I),
@@ -69,6 +70,8 @@ class Messages:
         seen: set[tuple[int, int]] = set()
         covered: set[int] = set()
         for squeezed in passage.squeezed:
+            if not any(word in squeezed.low for word in _WORDS):
+                continue
             anchors = list(_ANCHOR.finditer(squeezed.text))
             for i, anchor in enumerate(anchors):
                 line = squeezed.line(anchor.start())
@@ -143,9 +146,7 @@ def _event(squeezed: Squeezed, anchor: re.Match[str], body: str, found: Findings
     )
     test = _TEST.search(squeezed.text, max(0, anchor.start() - 300), anchor.start())
     subject = test[1] if test else _WORDS_BEFORE.sub("", before).strip()
-    return RawEvent(
-        event, subject, numbered=True, tag=line.tag, time=line.time, end=last.no, part=line.part
-    ), len(body)
+    return RawEvent(event, subject, numbered=True, tag=line.tag, time=line.time, end=last.no, part=line.part), len(body)
 
 
 def _bytes(text: str) -> int | None:

@@ -44,36 +44,69 @@ _ONE_LINER: Final = re.compile(r"\\n[ \"'|A-Z\\\[(>#\d-]|\\n$|\\n\.|\\n[a-z]+[. 
 _STAMP: Final = (
     r"\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\d\d[-/]\d\d(?:[-/]\d{2,4})?[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:\s?[AP]M)?"
-    r"|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)?,? ?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?"
+    r"|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)?,? ?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d{1,2}"
+    r" \d\d:\d\d:\d\d(?: \d{4})?"
     r"|\d\d:\d\d:\d\d(?:[.,]\d+)?|\s*\d{1,7}\.\d{6})\]?"
 )
 _LEVEL: Final = (
     r"\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|SEVERE|STDERR|STDOUT|stderr|stdout|error|info|warning)\]?"
 )
 _PREFIXES: Final = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(?P<quote>(?:>(?!>>)[ \t]?)+)",
-        r"(?P<box>[\u2502\u2503\u2551\u258f\u258c] ?)",
-        r"(?P<comment>#{1,6}(?:[ \t](?=\S)|[ \t]*$|(?=\|)))",
-        rf"(?P<stamp>{_STAMP})(?:[ \t]*[|:\-]{{0,2}}[ \t]|(?=\[))",
-        r"\[?(?P<rank1>[Rr]ank[ :=_]?(?P<r1>\d{1,5}))\b\]?(?:[:>]| \|)? ?",
-        r"\[(?P<tag1>(?:default|trainer|worker|node|gpu|GPU|proc|local_rank|LOCAL_RANK|dp|DP)[-_ :=]?(?P<r2>\d{1,5}))\]:? ?",
-        r"\[(?P<tag2>\d{1,4},(?P<r3>\d{1,5}))\]<std(?:err|out)>:? ?",
-        r"\((?P<tag3>[A-Za-z_][\w.:<>-]*(?:[ _](?:rank=(?P<r4>\d{1,5})|[\w.=:-]+))*,? ?pid=\d+(?:, ?ip=[\w.:-]+)?[^()]{0,80})\) ?",
-        r"\((?P<tag4>raylet|autoscaler|gcs_server|[A-Za-z_]*(?:Worker|Actor|Runner|Trainer|Engine|Proc)\w*[^()]{0,60})\) ?",
-        r"(?P<tag5>(?P<r5>\d{1,4}))(?:: ?(?=[^\d\s])|: (?= {2,}\S)|:$)",
-        r"\[(?P<tag6>pod/[\w./-]+|[\w.-]+-(?:worker|master|launcher|node)-?\d*(?:/[\w.-]+)?)\] ?",
-        r"(?P<tag7>(?:pod/)?[a-z0-9][a-z0-9.-]*(?:worker|master|launcher|node|pod|rank|train|trainer|replica|gpu|job|host)"
-        r"[a-z0-9.-]*-(?P<r7>\d{1,4})(?:[/ ][\w.-]+)?)(?:: ?| +\| | (?=[A-Z\[ ]))",
-        r"(?P<logger>(?:[a-z_]\w*\.)+[a-z_]\w*) (?:\||-|::) (?=\S)",
-        r"(?P<tag8>[A-Za-z][\w.-]*\d) +\| (?!\|)",
-        rf"(?P<level>{_LEVEL})(?:[:\s|-]+|$)",
-        r"(?P<glog>\[?[WIEFD]\d{3,4} \d\d:\d\d:\d\d\.\d+(?: +\d+)? [\w./-]+:\d+\])[ \t]?",
-        r"(?P<source>\[?[\w./-]+\.(?:py|cpp|cc|cu|c|h):\d+(?::\w+)?\]|[\w-]+\.py:\d+\])[ \t]?",
-        r"(?P<e>E {2,})(?=\S)",
+    (starts, re.compile(pattern))
+    for starts, pattern in (
+        (">", r"(?P<quote>(?:>(?!>>)[ \t]?)+)"),
+        ("\u2502\u2503\u2551\u258f\u258c", r"(?P<box>[\u2502\u2503\u2551\u258f\u258c] ?)"),
+        ("#", r"(?P<comment>#{1,6}(?:[ \t](?=\S)|[ \t]*$|(?=\|)))"),
+        ("[0123456789JFMASONDTW", rf"(?P<stamp>{_STAMP})(?:[ \t]*[|:\-]{{0,2}}[ \t]|(?=\[))"),
+        ("[Rr", r"\[?(?P<rank1>[Rr]ank[ :=_]?(?P<r1>\d{1,5}))\b\]?(?:[:>]| \|)? ?"),
+        (
+            "[",
+            r"\[(?P<tag1>(?:default|trainer|worker|node|gpu|GPU|proc|local_rank|LOCAL_RANK|dp|DP)[-_ :=]?"
+            r"(?P<r2>\d{1,5}))\]:? ?",
+        ),
+        ("[", r"\[(?P<tag2>\d{1,4},(?P<r3>\d{1,5}))\]<std(?:err|out)>:? ?"),
+        (
+            "(",
+            r"\((?P<tag3>[A-Za-z_][\w.:<>-]*(?:[ _](?:rank=(?P<r4>\d{1,5})|[\w.=:-]+))*,? ?pid=\d+(?:, ?ip=[\w.:-]+)?"
+            r"[^()]{0,80})\) ?",
+        ),
+        (
+            "(",
+            r"\((?P<tag4>raylet|autoscaler|gcs_server|"
+            r"[A-Za-z_]*(?:Worker|Actor|Runner|Trainer|Engine|Proc)\w*[^()]{0,60})\) ?",
+        ),
+        ("0123456789", r"(?P<tag5>(?P<r5>\d{1,4})):(?: (?=\S| {2,}\S)|$|(?=[^\d\s]))"),
+        ("[", r"\[(?P<tag6>pod/[\w./-]+|[\w.-]+-(?:worker|master|launcher|node)-?\d*(?:/[\w.-]+)?)\] ?"),
+        (
+            "abcdefghijklmnopqrstuvwxyz0123456789",
+            r"(?P<tag7>(?:pod/)?[a-z0-9][a-z0-9.-]{0,60}?(?:worker|master|launcher|node|pod|rank|train|replica|gpu|job|host)"
+            r"[a-z0-9.-]{0,60}-(?P<r7>\d{1,4})(?:[/ ][\w.-]+)?)(?:: ?| +\| | (?=[A-Z\[ ]))",
+        ),
+        ("abcdefghijklmnopqrstuvwxyz_", r"(?P<logger>(?:[a-z_]\w*\.)+[a-z_]\w*) (?:\||-|::) (?=\S)"),
+        ("", r"(?P<tag8>[A-Za-z][\w.-]*\d) +\| (?!\|)"),
+        ("[DIWECFSeiws", rf"(?P<level>{_LEVEL})(?:[:\s|-]+|$)"),
+        ("[WIEFD", r"(?P<glog>\[?[WIEFD]\d{3,4} \d\d:\d\d:\d\d\.\d+(?: +\d+)? [\w./-]+:\d+\])[ \t]?"),
+        (
+            "",
+            r"(?P<source>\[?[\w./-]{1,200}\.(?:py|cpp|cc|cu|c|h):\d{1,6}(?::\w+)?\])[ \t]?",
+        ),
+        ("E", r"(?P<e>E {2,})(?=\S)"),
     )
 )
+"""Kinds of prefixes with the characters that they start with ("" is any), tried in this order."""
+_BY_START: dict[str, tuple[re.Pattern[str], ...]] = {}
+
+
+def _prefixes(character: str) -> tuple[re.Pattern[str], ...]:
+    """The prefixes that can start with this character."""
+    known = _BY_START.get(character)
+    if known is None:
+        known = tuple(pattern for starts, pattern in _PREFIXES if not starts or character in starts)
+        if len(_BY_START) < 512:
+            _BY_START[character] = known
+    return known
+
+
 _RANK_ANYWHERE: Final = re.compile(r"\[[Rr]ank[ :=_]?(\d{1,5})\]|\brank[ =:](\d{1,5})\b")
 TAG_JOINT: Final = " / "
 """Between the names of nested workers (a pod's and the rank's in it)."""
@@ -134,7 +167,7 @@ def clean_line(text: str, no: int) -> list[Line]:
         text = text.translate(_TABLE)
     text = _ANSI.sub("", text)
     parts, rank = _unpack(text)
-    out = []
+    out: list[Line] = []
     for part in parts:
         for piece in re.split(r"[\r\n\x0b\x0c\u2028]", part):
             line = _strip(piece.expandtabs(4) if "\t" in piece else piece, no)
@@ -209,10 +242,8 @@ def _json(text: str) -> tuple[list[str], int | None] | None:
     walk(record, 0)
     if not texts:
         return None
-    out = []
-    for value in texts:
-        value = _ANSI.sub("", value.translate(_TABLE))
-        out.append(unescape(value) if "\n" not in value and "\\" in value else value)
+    plain = [_ANSI.sub("", value.translate(_TABLE)) for value in texts]
+    out = [unescape(value) if "\n" not in value and "\\" in value else value for value in plain]
     return out, ranks[0] if ranks else None
 
 
@@ -227,7 +258,7 @@ def _strip(text: str, no: int) -> Line:
     for _ in range(12):
         space = _SPACE.match(text, position)
         start = space.end() if space else position
-        for pattern in _PREFIXES:
+        for pattern in _prefixes(text[start : start + 1]):
             match = pattern.match(text, start)
             if match:
                 break

@@ -7,6 +7,7 @@ torchtitan, mmdetection, psutil, nvidia-smi loops, `key=value` prints and tables
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +18,7 @@ from oomctl.sources.text.stream import Figure
 from oomctl.units import parse_size
 
 MOST_SERIES: Final = 256
+MOST_SHAPES: Final = 2048
 MOST_POINTS: Final = 4096
 """Points of one series that are kept; beyond that every second one is dropped."""
 
@@ -31,17 +33,19 @@ _PAIR: Final = re.compile(
 )
 _SPACED: Final = re.compile(
     r"\b(?P<name>(?:[Mm]ax_|[Pp]eak[ _])?(?:MA|CA|alloc(?:ated)?|reserved|cached|peak|memory|mem|rss|vram))\s+"
-    rf"(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[KMGT]i?B|bytes)(?P<next>[\w%]?)",
+    r"(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[KMGT]i?B|bytes)(?P<next>[\w%]?)",
     re.IGNORECASE,
 )
 _REVERSED: Final = re.compile(
-    r"(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[KMGT]i?B|bytes)\s+(?P<name>(?:currently )?(?:allocated|reserved|cached|used))\b(?P<next>)",
+    r"(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[KMGT]i?B|bytes)\s+"
+    r"(?P<name>(?:currently )?(?:allocated|reserved|cached|used))\b(?P<next>)",
     re.I,
 )
 _QUERY: Final = re.compile(r"^\s*(?:(?P<gpu>\d{1,2}),\s*(?:[A-Z][\w -]+,\s*)?)?(?P<value>\d+) MiB(?:,|\s*$)")
 _NOT_A_SERIES: Final = re.compile(
     r"Tried to alloc|total capac|allocated by PyTorch|other allocations|memory in use|from (?:large|small) pool|Usage|"
-    r"(?:Allocated|Active|Requested|reserved|releasable) memory +\||OOMs|virtual|pages|total-vm|DefaultCPU|\.(?:current|peak|freed)\b"
+    r"(?:Allocated|Active|Requested|reserved|releasable) memory +\||OOMs|virtual|pages|total-vm|DefaultCPU|"
+    r"\.(?:current|peak|freed)\b"
 )
 _STEP: Final = re.compile(
     r"\b(?:global_?step|steps?|iter(?:ation)?s?|it|batch|update|call|trial|epoch|round|i)\b['\"]?\s*[:=#\[]?\s*(\d{1,10}(?:\.\d+)?)\b",
@@ -49,6 +53,15 @@ _STEP: Final = re.compile(
 )
 _IN_NAME: Final = re.compile(r"(?<![A-Za-z])([KMGT])i?B(?![A-Za-z])|_(kb|mb|gb|kib|mib|gib|bytes)(?![a-z])", re.I)
 _NUMBER: Final = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
+_DIGIT_WORD: Final = re.compile(r"(?<![\w(])\d")
+_FREE: Final = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
+"""Numbers that are no part of a word."""
+_IDENTITY: Final = re.compile(r"\b(gpu|device|cuda|node|rank)[ :#=](\d{1,4})(?![\d.])", re.I)
+_HOST_LINE: Final = re.compile(r"svmem|virtual_memory|\bRSS\b|CPU Virtual")
+_DEFAULT_UNIT: Final = re.compile(r"[(\[]([KMGT]i?B|bytes)[)\]]", re.I)
+_GROUPED: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_PLAIN_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_MEGABYTES: Final = re.compile(r"(?:max[_ ])?mem(?:ory)?", re.I)
 _HEADER_WORD: Final = re.compile(r"[A-Za-z\u0394][\w\u0394()/\[\].-]*")
 
 
@@ -76,6 +89,18 @@ class _Track:
         self.seen += 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Where in lines of one shape a figure stands, and what it is."""
+
+    index: int
+    name: str
+    skeleton: str
+    meaning: str
+    unit: str | None
+    default: str | None
+
+
 class SeriesBook:
     """Collects series while the input streams by; its size is bounded."""
 
@@ -83,6 +108,7 @@ class SeriesBook:
         self.source, self.rank = source, rank
         self.tracks: dict[tuple[str, str, int | None], _Track] = {}
         self.header: list[str] = []
+        self.plans: dict[str, tuple[int | None, tuple[_Point, ...]]] = {}
         self.full = False
 
     def see(self, figure: Figure) -> None:
@@ -93,50 +119,32 @@ class SeriesBook:
 
     def _line(self, line: Line) -> None:
         text = line.text
-        if not text.strip() or _NOT_A_SERIES.search(text):
+        if not text.strip() or self._table(line):
             return
-        if self._table(line):
+        # "GPU 3" names something; other free-standing numbers are figures.
+        text = _IDENTITY.sub(r"\1_\2", text)
+        shape = _FREE.sub("#", text)
+        plan = self.plans.get(shape)
+        if plan is None:
+            plan = _plan(text)
+            if len(self.plans) < MOST_SHAPES:
+                self.plans[shape] = plan
+        if not plan[1]:
             return
+        numbers = _FREE.findall(text)
         rank = line.rank if line.rank is not None else self.rank
-        step = _step(text)
-        query = _QUERY.match(text)
-        if query:
-            gpu = query["gpu"] or "0"
-            self._add(f"memory.used gpu {gpu}", "nvidia-smi", "used", rank, line.no, None, int(query["value"]) << 20)
-            return
-        if not _MEMORY.search(text):
-            return
-        taken: set[int] = set()
-        default = _default_unit(text)
-        for pattern in (_PAIR, _SPACED, _REVERSED):
-            for match in pattern.finditer(text):
-                if match.start("value") in taken:
-                    continue
-                name = match["name"].strip(" '\"-([")
-                if match["next"] not in ("", ".") or not name:
-                    continue
-                context = name if _MEMORY.search(name) else ""
-                if not context:
-                    continue
-                value = _bytes(match["value"], match["unit"], name, default)
-                if value is None:
-                    continue
-                taken.add(match.start("value"))
-                before = re.sub(r"\d+(?:\.\d+)?", "#", text[: match.start("name")])[-160:]
-                skeleton = before if pattern is _PAIR and len(before) < 80 else ""
-                what = "host" if re.search(r"svmem|virtual_memory|\bRSS\b", text) else meaning(name)
-                self._add(_short(name), re.sub(r"#", "", skeleton), what, rank, line.no, step, value)
+        step = float(numbers[plan[0]].replace(",", "")) if plan[0] is not None else None
+        for point in plan[1]:
+            value = _bytes(numbers[point.index], point.unit, point.name, point.default)
+            if value is not None:
+                self._add(point.name, point.skeleton, point.meaning, rank, line.no, step, value)
 
     def _table(self, line: Line) -> bool:
         """A row of numbers under a header whose words speak of memory."""
         text = line.text
-        words = _HEADER_WORD.findall(text)
-        if len(words) >= 2 and not re.search(r"(?<![\w(])\d", text) and not re.search(r"[=:{]", text):
-            if _IN_NAME.search(text) and _MEMORY.search(text):
-                self.header = text.replace("|", " ").split()
-                return True
+        if not self.header and any(c.isdigit() for c in text):
             return False
-        cells = [c for c in text.replace("|", " ").split() if c]
+        cells = text.replace("|", " ").split()
         if self.header and len(cells) == len(self.header) and all(_NUMBER.fullmatch(c.rstrip("%")) for c in cells):
             first = float(cells[0].replace(",", "").rstrip("%"))
             rank = line.rank if line.rank is not None else self.rank
@@ -145,6 +153,11 @@ class SeriesBook:
                     value = _bytes(cell, None, name, None)
                     if value is not None:
                         self._add(name, "table", meaning(name), rank, line.no, first, value)
+            return True
+        if len(_HEADER_WORD.findall(text)) < 2 or _DIGIT_WORD.search(text) or any(c in text for c in "=:{"):
+            return False
+        if _IN_NAME.search(text) and _MEMORY.search(text):
+            self.header = cells
             return True
         return False
 
@@ -173,7 +186,7 @@ class SeriesBook:
             if track.last is not None and track.stride > 1 and steps[-1] != track.last[0]:
                 steps.append(track.last[0])
                 values.append(track.last[1])
-            if any(b <= a for a, b in zip(steps, steps[1:], strict=False)):
+            if any(b <= a for a, b in itertools.pairwise(steps)):
                 steps = [float(i * track.stride) for i in range(len(values))]
             out.append(
                 Series(track.name, track.meaning, tuple(steps), tuple(values), track.line, self.source, track.rank)
@@ -201,20 +214,45 @@ def _short(name: str) -> str:
     return re.sub(r"\s+", " ", name)[-60:].strip()
 
 
-def _step(text: str) -> float | None:
-    match = _STEP.search(text)
-    return float(match[1]) if match else None
+def _plan(text: str) -> tuple[int | None, tuple[_Point, ...]]:
+    """Which of a line's figures speak of memory; the same for every line of its shape."""
+    if _NOT_A_SERIES.search(text):
+        return None, ()
+    at = {match.start(): index for index, match in enumerate(_FREE.finditer(text))}
+    query = _QUERY.match(text)
+    if query:
+        if query.start("value") not in at:
+            return None, ()
+        gpu = query["gpu"] or "0"
+        return None, (_Point(at[query.start("value")], f"memory.used gpu {gpu}", "nvidia-smi", "used", "MiB", None),)
+    if not _MEMORY.search(text):
+        return None, ()
+    points: dict[int, _Point] = {}
+    default = _default_unit(text)
+    host = _HOST_LINE.search(text) is not None
+    for pattern in (_PAIR, _SPACED, _REVERSED):
+        for match in pattern.finditer(text):
+            index = at.get(match.start("value"))
+            name = match["name"].strip(" '\"-([")
+            if index is None or index in points or match["next"] not in ("", ".") or not _MEMORY.search(name):
+                continue
+            before = _FREE.sub("", text[: match.start("name")])[-160:]
+            skeleton = before if pattern is _PAIR and len(before) < 80 else ""
+            what = "host" if host else meaning(name)
+            points[index] = _Point(index, _short(name), skeleton, what, match["unit"], default)
+    step = _STEP.search(text)
+    return (at.get(step.start(1)) if step else None), tuple(points.values())
 
 
 def _default_unit(text: str) -> str | None:
-    match = re.search(r"[(\[]([KMGT]i?B|bytes)[)\]]", text, re.I)
+    match = _DEFAULT_UNIT.search(text)
     return match[1] if match else None
 
 
 def _bytes(number: str, unit: str | None, name: str, default: str | None) -> int | None:
     number = number.rstrip(",.")
-    digits = number.replace(",", "") if re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?", number) else number
-    if not re.fullmatch(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", digits):
+    digits = number.replace(",", "") if _GROUPED.fullmatch(number) else number
+    if not _PLAIN_NUMBER.fullmatch(digits):
         return None
     if "e" in digits.lower():
         try:
@@ -230,7 +268,7 @@ def _bytes(number: str, unit: str | None, name: str, default: str | None) -> int
             unit = default
         elif "." not in digits and int(digits) >= 1_000_000:
             unit = ""
-        elif re.fullmatch(r"(?:max[_ ])?mem(?:ory)?", name.strip(), re.I) and re.fullmatch(r"\d{2,6}", digits):
+        elif _MEGABYTES.fullmatch(name.strip()) and "." not in digits and 2 <= len(digits) <= 6:
             unit = "M"  # mmdetection and detectron print megabytes without saying so
         else:
             return None

@@ -10,12 +10,14 @@ from oomctl.sources.text import versions
 from oomctl.sources.text.base import Findings, Passage
 
 _CONF: Final = re.compile(
-    r"(?<!setting )(?<!set )PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF['\"]?\]?\s*[=:]\s*['\"]?(?P<conf>[a-z_0-9]+:[\w.\[\]:,>-]*[\w\]])(?!\.\.)"
+    r"(?<!setting )(?<!set )PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF['\"]?\]?\s*[=:]\s*['\"]?"
+    r"(?P<conf>[a-z_0-9]+:[\w.\[\]:,>-]*[\w\]])(?!\.\.)"
 )
 _PROGRESS: Final = re.compile(
-    r"(?:\b(?:global_?)?(?:step|iter(?:ation)?|batch|update|num_updates)s?\b['\"/a-z_]*\s*[:=#\[]?\s*['\"]?(?P<step>\d{1,9})(?![\d.]*[eE%])"
+    r"(?:\b(?:global_?)?(?:step|iter(?:ation)?|batch|update|num_updates)s?\b['\"/a-z_]*\s*[:=#\[]?\s*['\"]?"
+    r"(?P<step>\d{1,9})(?![\d.]*[eE%])"
     r"|\bEpoch:?\s*\[?\d+\]?\s*\[(?P<of>\d+)/\d+\]"
-    r"|[|\u2588\u258f\u258e\u258d\u258c\u258b\u258a\u2589 ]\s*(?P<bar>\d{1,9})(?:\.\d+)?/\d{1,9}(?:\.\d+)?\s*\[\d\d:\d\d"
+    r"|[|\u2588-\u258f ]\s*(?P<bar>\d{1,9})(?:\.\d+)?/\d{1,9}(?:\.\d+)?\s*\[\d\d:\d\d"
     r"|^\s*\d+ (?P<plain>\d+) loss\b)",
     re.IGNORECASE,
 )

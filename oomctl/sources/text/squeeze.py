@@ -21,11 +21,13 @@ class Squeezed:
         text: The characters.
         lines: The clean lines that they come from.
         starts: Offset in `text` where each line starts.
+        low: `text` in lower case, for quick tests.
     """
 
     text: str
     lines: list[Line]
     starts: list[int]
+    low: str
 
     def index(self, offset: int) -> int:
         """Index into `lines` of the line that holds this offset."""
@@ -45,14 +47,15 @@ def squeeze(lines: list[Line]) -> Squeezed:
         starts.append(size)
         parts.append(text)
         size += len(text)
-    return Squeezed("".join(parts), lines, starts)
+    text = "".join(parts)
+    return Squeezed(text, lines, starts, text.lower())
 
 
 def by_worker(lines: list[Line]) -> list[list[Line]]:
     """Untangles interleaved workers.
 
-    A line without a prefix that follows a prefixed one belongs to it as well (a terminal wrapped it); it also stays with
-    the other lines without a prefix.
+    A line without a prefix that follows a prefixed one belongs to it as well (a terminal wrapped it); it also stays
+    with the other lines without a prefix.
 
     Returns:
         One list of lines a worker, in order of appearance, and last one of the lines without a prefix.

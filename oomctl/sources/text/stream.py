@@ -2,7 +2,8 @@
 
 Plain text is only searched for a handful of byte strings, 64 KiB at a time. A stretch is opened around lines that look
 like a failure, a table, a traceback or a counter, with enough lines before it for a traceback and after it for a table.
-Lines that merely print a memory figure are handed over one by one, so that a log that prints one every step stays cheap.
+Lines that merely print a memory figure are handed over one by one, so that a log that prints one every step stays
+cheap.
 """
 
 from __future__ import annotations
@@ -23,31 +24,21 @@ STRETCH: Final = 1500
 LONGEST_LINE: Final = 1 << 20
 """Bytes of one line that are kept; a log on a single longer line is read in pieces of this size."""
 
-# Each text that matters holds at least two of these, so that one broken by a hard wrap does not hide it.
-_NEEDLES: Final = (
-    b"emory",
-    b"mem",
-    b"lloc",
-    b"ALLOC",
-    b"illed",
-    b"KILL",
-    b"OOM",
-    b"iB",
-    b" GB",
-    b"MB",
-    b"Traceback",
-    b"rror",
-    b"eserved",
-    b"rss",
-    b"\xef\xbd",  # full-width Latin letters
-)
+# Each text that matters holds several of these, so that a hard wrap does not hide it. Every one costs about a
+# nanosecond a byte, hence so few: "rror" stands for all tracebacks and library errors.
+_NEEDLES: Final = (b"emory", b"mem", b"lloc", b"ALLOC", b"illed", b"KILL", b"rror", b"rss")
+_UNITS: Final = (b"iB", b"GB", b"MB")
+_FULL_WIDTH: Final = b"\xef\xbd"
+"""Start of the full-width Latin letters in UTF-8."""
+_NO_BREAK: Final = "\u00a0".encode()
 
 _HIT: Final = re.compile(
-    rb"out ?of ?mem|oom|tried to|to alloc|allocate |capac[i]?ty|already|by pytorch|reserved|private pool|in use|"
-    rb"memory summ|malloc|large pool|small pool|allocated mem|active mem|alloc_conf|traceback|error|exhausted|kill|"
-    rb"cublas|cudnn|nccl|nvml|allocation on|currently alloc|device limit|all\.(?:current|peak)|nvidia-smi|mib ?/|mib \||"
-    rb"insufficient|not enough|memory-usage|cache block|releasable|file \"|num_ooms|\xef\xbd|pinned|anon-rss|"
-    rb"core dumped|exit code|signal|alloc|torch version|torch==",
+    rb"out ?of ?mem|oom|tried to|to allocate|allocate |allocator|calloc|bad_alloc|alloc_(?:failed|conf|retries)|"
+    rb"[kmgt]i?b total|capac[i]?ty|already alloc|by pytorch|reserved (?:in|by|mem|seg)|private pool|memory in use|"
+    rb"memory summ|cudamalloc|large pool|small pool|(?:allocated|active|requested) mem|allocations|allocs|traceback|"
+    rb"error|exhausted|kill|cublas|cudnn|nccl warn|nvml|allocation on|currently alloc|device limit|"
+    rb"all\.(?:current|peak|alloc|freed)|nvidia-smi|mib ?/|mib +\||insufficient|not enough|memory-usage|cache block|"
+    rb"releasable|file \"|num_ooms|\xef\xbd|pinned|anon-rss|core dumped|exit ?code|torch version|torch==",
     re.IGNORECASE,
 )
 _FIGURE: Final = re.compile(rb"mem|alloc|reserved|rss|vram|\bMA\b|\bCA\b|[KMGT]i?B\b", re.IGNORECASE)
@@ -140,6 +131,15 @@ def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
+def _promising(block: bytes) -> bool:
+    """Whether a block may hold anything; a block without a capital B cannot hold a unit."""
+    return (
+        any(needle in block for needle in _NEEDLES)
+        or (b"B" in block and any(unit in block for unit in _UNITS))
+        or (not block.isascii() and _FULL_WIDTH in block)
+    )
+
+
 class _Window:
     """The stretch that is open, and the lines before it that may be needed."""
 
@@ -186,7 +186,7 @@ def stretches(chunks: Iterable[bytes]) -> Iterator[Stretch | Figure]:
     previous: bytes = b""
     header_left = 0
     for block in _blocks(chunks):
-        if not any(needle in block for needle in _NEEDLES):
+        if not _promising(block):
             if window.stretch is not None:
                 taken = block.split(b"\n", window.left)[: window.left]
                 window.stretch.lines.extend(taken)
@@ -196,6 +196,8 @@ def stretches(chunks: Iterable[bytes]) -> Iterator[Stretch | Figure]:
             line += block.count(b"\n")
             previous = block
             continue
+        if not block.isascii():
+            block = block.replace(_NO_BREAK, b" ")  # noqa: PLW2901
         lines = block.split(b"\n")
         if lines and not lines[-1]:
             lines.pop()

@@ -48,6 +48,8 @@ class Summaries:
         """Adds one `MemorySummary` a table."""
         covered: set[int] = set()
         for squeezed in passage.squeezed:
+            if "|" not in squeezed.text and "OOMs" not in squeezed.text:
+                continue
             for table, lines in _tables(squeezed, found):
                 if not passage.stretch.accepts(table.line) or id(lines[0]) in covered:
                     continue

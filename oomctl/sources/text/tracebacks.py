@@ -13,7 +13,8 @@ _PYTHON: Final = re.compile(
     r'File\s+"(?P<path>[^"\n]{1,500}(?:\n[^"\n]{1,300}){0,3})",\s*line\s+(?P<no>\d+)(?:\s*,\s*in\s+(?P<fn>[^\s:]+))?'
 )
 _IPYTHON: Final = re.compile(
-    r"^(?:File )?(?P<path>[^\s:|]\S*?\.pyx?|<ipython-input-[\w-]+>|/tmp/ipykernel_\S+)(?::(?P<no>\d+),?)? in (?P<fn>[\w.<>]+)\s?\(",
+    r"^(?:File )?(?P<path>[^\s:|]\S*?\.pyx?|<ipython-input-[\w-]+>|/tmp/ipykernel_\S+)(?::(?P<no>\d+),?)?"
+    r" in (?P<fn>[\w.<>]+)\s?\(",
     re.M,
 )
 _CELL: Final = re.compile(r"^(?:Input In|Cell In) ?\[(?P<cell>\d+)\](?:, line (?P<no>\d+)|, in (?P<fn>\S+))", re.M)
@@ -99,15 +100,14 @@ def _in_worker(lines: list[Line]) -> list[FoundTraceback]:
         stop_line = at
         while stop_line + 1 < len(starts) and starts[stop_line + 1] <= stop:
             stop_line += 1
-        code, number, used = _code(lines, stop_line, number)
-        frames.append(Frame(path, number, name))
+        code, shown, used = _code(lines, stop_line, number)
+        frames.append(Frame(path, shown, name))
         codes.append(code)
         last = max(stop_line, used)
     if frames:
         closing = ""
         for line in lines[last + 1 : last + 8]:
-            match = _CLOSING.match(line.text)
-            if match:
+            if _CLOSING.match(line.text):
                 closing = line.text.strip()[:300]
                 break
         end(closing)
