@@ -123,7 +123,7 @@ cdef class Machine:
         Args:
             blocks: Rows as `rows` gives them.
             segments: First block of each fixed segment.
-            regions: (base, granule, first block) of each expandable region.
+            regions: (base, granule, first block) of each expandable region; -1 for one that was given back.
             pending: (life, block) of those that wait for another stream, in order.
             live: (life, block) of those in use.
             reserved: Bytes held.
@@ -702,11 +702,23 @@ cdef class Machine:
             granule = SMALL_SEGMENT
         with gil:
             base = self.driver.reserve(granule)
+        while self._is_taken(arena, base):
+            base += REGION_SIZE
         number = self._new(base, REGION_SIZE, arena, <int32_t>self.regions.size())
         region.base, region.granule, region.first = base, granule, number
         self.regions.push_back(region)
         self._add_unmapped(number)
         return number
+
+    cdef cbool _is_taken(self, int32_t arena, int64_t base) except? True nogil:
+        cdef size_t i
+        cdef Region region
+        for i in range(self.regions.size()):
+            region = self.regions.at(i)
+            if region.first >= 0 and self._of(region.first).arena == arena:
+                if -REGION_SIZE < base - region.base and base - region.base < REGION_SIZE:
+                    return True
+        return False
 
     cdef int32_t _map(self, int32_t number, int64_t size) except? -1 nogil:
         cdef Block *block = self._of(number)
@@ -792,4 +804,7 @@ cdef class Machine:
             self._remove_unmapped(above)
             block.size += self._of(above).size
             self._unlink(above)
+        if self._is_whole(number):
+            (&self.regions.at(<size_t>block.region)).first = -1
+            return self._drop(number)
         return self._add_unmapped(number)

@@ -112,9 +112,11 @@ class Chunks(Regions):
                 start = self._add_chunk(position, end)
             chunk_end, holes = self._chunks[start]
             cut = min(chunk_end, end)
-            holes[:] = [
-                (low, high) for a, b in holes for low, high in ((a, min(b, position)), (max(a, cut), b)) if low < high
-            ]
+            for i, (low, high) in enumerate(holes):
+                if low <= position and cut <= high:
+                    rests = ((low, position), (cut, high))
+                    holes[i : i + 1] = [rest for rest in rests if rest[0] < rest[1]]
+                    break
             position = cut
 
     def segment_free(self, address: int, size: int) -> None:

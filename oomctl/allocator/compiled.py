@@ -139,7 +139,7 @@ def _machine(native: ModuleType, heap: Heap, first: list[Arena], live: dict[int,
         lives,
     )
     blocks: list[Block] = []
-    regions = list(heap.regions.values())
+    regions = list(heap.regions)
     for block in (*heap.segments.values(), *(region.first for region in regions)):
         here: Block | None = block
         while here is not None:
@@ -202,8 +202,9 @@ def _read_out(machine: Any, frame: Heap) -> tuple[Heap, dict[int, Block], list[B
             block.arena.add(block)
         block.born = born
     for region, (_, _, first) in zip(regions, region_rows, strict=True):
-        region.first = blocks[first]
-        heap.regions[region.base] = region
+        if first >= 0:
+            region.first = blocks[first]
+            heap.regions.append(region)
     heap.segments = {blocks[first].address: blocks[first] for first in firsts}
     heap.pending = {life: blocks[number] for life, number in pending}
     heap.freeable = {pools[number].id: None for number in freeable}

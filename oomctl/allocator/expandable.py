@@ -78,8 +78,11 @@ def _start(heap: Heap, arena: Arena, size: int) -> Block:
         if reach >= size:
             return start
     granule = heap.policy.granule(arena.pool.is_small)
-    region = Region(heap.driver.reserve(granule), granule)
-    heap.regions[region.base] = region
+    base = heap.driver.reserve(granule)
+    while any(abs(base - other.base) < REGION_SIZE for other in heap.regions if other.first.arena is arena):
+        base += REGION_SIZE  # only in files that contradict themselves
+    region = Region(base, granule)
+    heap.regions.append(region)
     block = region.first = Block(region.base, REGION_SIZE, arena, region)
     arena.add_unmapped(block)
     return block
@@ -151,11 +154,16 @@ def unmap(heap: Heap, block: Block) -> None:
     heap.count_shrinkage(block.size)
     heap.driver.segment_unmap(block.address, block.size)
     block.mapped = False
-    _join_unmapped(block)
+    if _join_unmapped(block):
+        heap.regions.remove(region)
 
 
-def _join_unmapped(block: Block) -> None:
-    """Merges an unlisted unmapped block with unmapped neighbours and lists the result."""
+def _join_unmapped(block: Block) -> bool:
+    """Merges an unlisted unmapped block with unmapped neighbours and lists the result.
+
+    Returns:
+        Whether that is the whole region: its address space is given back, and the next request reserves anew.
+    """
     arena = block.arena
     below = block.prev
     if below is not None and not below.mapped:
@@ -168,4 +176,7 @@ def _join_unmapped(block: Block) -> None:
         arena.remove_unmapped(above)
         block.size += above.size
         unlink(above)
+    if block.is_whole:
+        return True
     arena.add_unmapped(block)
+    return False

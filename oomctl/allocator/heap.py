@@ -70,7 +70,7 @@ class Heap:
         self.reserved = self.peak_reserved = 0
         self.retries = self.allocs = self.frees = 0
         self.segments: dict[int, Block] = {}
-        self.regions: dict[int, Region] = {}
+        self.regions: list[Region] = []
         self.pending: dict[int, Block] = {}
         self.freeable: dict[PoolId, None] = {}
         self._pools: dict[tuple[PoolId, bool], Pool] = {}

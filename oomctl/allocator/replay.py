@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -132,7 +133,16 @@ def replay(
         progress,
     )
     native = kernel_for(plan)
-    return replay_plainly(plan) if native is None else replay_compiled(native, plan)
+    if native is not None:
+        return replay_compiled(native, plan)
+    # Blocks by the hundred thousand, and no garbage among them: the collector would only look through them again.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return replay_plainly(plan)
+    finally:
+        if collects:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

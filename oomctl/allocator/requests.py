@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from oomctl.allocator.address import DriverCall
 from oomctl.allocator.policy import SMALL_REQUEST
 from oomctl.allocator.start import OldBlock, Owner, Start, start_state
-from oomctl.model.snapshot import DEFAULT_POOL, Action, DeviceSnapshot, PoolId, Trace
+from oomctl.model.snapshot import DEFAULT_POOL, Action, BlockState, DeviceSnapshot, PoolId, Trace
 
 _SEGMENT_ACTIONS = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
 
@@ -139,7 +139,9 @@ def read_requests(device: DeviceSnapshot) -> Requests:
         trace.address[allocs],
         rank=1,
     )
-    _add_frees(rows, lives)
+    # A trace recorded without one kind of free event (skip_actions) still tells when blocks were freed.
+    waiting = bool(np.any(device.blocks.state == BlockState.ACTIVE_PENDING_FREE))
+    _add_frees(rows, lives, completions_recorded=waiting or bool(np.any(lives.completed >= 0)))
     ooms = np.flatnonzero(trace.action == Action.OOM)
     rows.add(Op.OOM, ooms, -1, trace.size[ooms], _oom_groups(trace, groups, group, ooms), 0, rank=1)
     op, block, size, group_column, address_column, event = rows.sorted()
@@ -225,11 +227,10 @@ class _Lives:
         return found
 
 
-def _add_frees(rows: _Rows, lives: _Lives) -> None:
+def _add_frees(rows: _Rows, lives: _Lives, completions_recorded: bool) -> None:
     """Frees as one request where both events are adjacent, else as two; lost ones where the address is used again."""
     requested, completed, at_once = lives.requested, lives.completed, lives.at_once
-    # A trace recorded without one kind of free event (skip_actions) still tells when blocks were freed.
-    if not np.any(completed >= 0):
+    if not completions_recorded:
         completed, at_once = requested, requested >= 0
     has_request, has_completion = requested >= 0, completed >= 0
     early = has_request & has_completion & (completed < requested)

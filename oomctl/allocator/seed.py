@@ -70,7 +70,7 @@ def _pin_region(heap: Heap, arena: Arena, ranges: list[OldSegment], floor: int |
     lowest = ranges[0].address
     base = min(lowest, floor) if floor is not None and lowest - floor < REGION_SIZE else lowest
     region = Region(base, heap.policy.granule(arena.pool.is_small))
-    heap.regions[base] = region
+    heap.regions.append(region)
     last: Block | None = None
     if base < lowest:
         last = region.first = Block(base, lowest - base, arena, region)

@@ -258,7 +258,7 @@ class _SelfTest:
         """Whether the final blocks are the file's: address, size and whether in use."""
         blocks, mine = self.device.blocks, {}
         heap = self.outcome.heap
-        firsts: list[Block] = [*heap.segments.values(), *(region.first for region in heap.regions.values())]
+        firsts: list[Block] = [*heap.segments.values(), *(region.first for region in heap.regions)]
         for first in firsts:
             block: Block | None = first
             while block is not None:

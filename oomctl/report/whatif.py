@@ -72,6 +72,8 @@ def _page(page: Page, whatif: WhatIf) -> None:
         if own:
             text = "; ".join(clean(note) for note in own)
             page.wrap(("- ", GREY), (_name(run, whatif), "bold"), f": {text}.", first=2, rest=4)
+    while page.lines and not page.lines[-1].plain:
+        page.lines.pop()
 
 
 def _credential(page: Page, whatif: WhatIf) -> None:
@@ -175,3 +177,5 @@ def _answer(page: Page, whatif: WhatIf, asked: bool) -> None:
         page.wrap((text, "bold"), " Whether the program would have run on to its end, no replay can say.")
     elif all(run.served is False for run in whatif.runs):
         page.wrap(("The request that failed would have failed under every setting that was replayed.", "bold"))
+    if whatif.limit is None and whatif.limit_low is not None and any(run.served is None for run in whatif.runs):
+        page.wrap("The log with the out-of-memory message beside the snapshot, or --limit, settles what is open.")

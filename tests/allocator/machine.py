@@ -56,8 +56,8 @@ class RecordingDriver(Chunks):
         self.machine.event(Action.SEGMENT_MAP, address, size)
 
     def segment_unmap(self, address: int, size: int) -> None:
-        base = max(base for base in self.machine.heap.regions if base <= address)
-        arena = self.machine.heap.regions[base].first.arena
+        regions = self.machine.heap.regions
+        arena = max((region for region in regions if region.base <= address), key=lambda r: r.base).first.arena
         self.machine.event(Action.SEGMENT_UNMAP, address, size, (arena.stream, arena.pool.id))
 
 
@@ -207,7 +207,7 @@ class Machine:
 def chains(heap: Heap) -> list[list[Block]]:
     """All blocks of every segment and region, in order."""
     found = []
-    for first in [*heap.segments.values(), *(region.first for region in heap.regions.values())]:
+    for first in [*heap.segments.values(), *(region.first for region in heap.regions)]:
         chain, block = [], first
         while block is not None:
             chain.append(block)
