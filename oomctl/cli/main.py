@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from oomctl import __version__
@@ -14,6 +15,8 @@ from oomctl.cli.output import one_line, silence, write_stderr, write_stdout
 from oomctl.errors import OomctlError
 
 REDACTIONS = ("paths", "all", "none")
+PLAIN_FLAGS = {"--json": "json", "--verbose": "verbose", "-v": "verbose"}
+"""Flags that `diagnose` and `summary` share, by the parameter that they make true."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args[:1] == ["--version"]:  # answered before typer is loaded
             write_stdout(version_line(__version__))
             return exits.OK
-        return _command(args)
+        plain = _plain_call(args)
+        return _command(args) if plain is None else plain()
     except OomctlError as error:
         return _complain(error.message, error.hint)
     except KeyboardInterrupt:
@@ -50,6 +54,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run() -> None:
     """Console script."""
     sys.exit(main())
+
+
+def _plain_call(args: list[str]) -> Callable[[], int] | None:
+    """The command itself, where there is nothing to parse but names of inputs and a few flags.
+
+    The parser's validation takes as long to load as reading a log takes; these calls need none of it.
+    """
+    if args[:1] not in (["diagnose"], ["summary"]) or "_OOMCTL_COMPLETE" in os.environ:
+        return None
+    inputs = [arg for arg in args[1:] if arg == "-" or not arg.startswith("-")]
+    flags = [arg for arg in args[1:] if arg != "-" and arg.startswith("-")]
+    if not inputs or not PLAIN_FLAGS.keys() >= set(flags):
+        return None
+    from oomctl.cli.registry import COMMANDS
+
+    function = next(command for command in COMMANDS if command.name == args[0]).load()
+    return partial(function, inputs, **{PLAIN_FLAGS[flag]: True for flag in flags})
 
 
 def _command(args: list[str]) -> int:

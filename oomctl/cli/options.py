@@ -76,11 +76,13 @@ def chosen_files(html: str | None, outputs: Sequence[str] | None) -> tuple[tuple
     Raises:
         OomctlError: A file's name does not tell its format.
     """
+    files = [] if html is None else [(html, "html")]
+    if not outputs:
+        return tuple(files)
     from oomctl import api
 
-    files = [] if html is None else [(html, "html")]
     by_suffix = {".txt": "terminal"} | {end: fmt for fmt, ends in api.formats().items() for end in ends}
-    for path in outputs or ():
+    for path in outputs:
         fmt = by_suffix.get(os.path.splitext(path)[1].lower())
         if fmt is None:
             hint = "use a name that ends in " + ", ".join(sorted(by_suffix))
@@ -95,10 +97,12 @@ def chosen_classes(fail_on: Sequence[str] | None) -> tuple[str, ...]:
     Raises:
         OomctlError: There is no such class.
     """
+    if not fail_on:
+        return ()
     from oomctl.model.report import CLASSES
 
     chosen: list[str] = []
-    for word in ",".join(fail_on or ()).split(","):
+    for word in ",".join(fail_on).split(","):
         slug = word.strip().lower().replace("-", "_")
         if slug == "any":
             chosen += [cls for cls in CLASSES if cls != "no_oom"]
