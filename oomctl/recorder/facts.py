@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import platform
 import sys
 import time
@@ -12,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from oomctl import __version__
 from oomctl.recorder.backend import Backend
+from oomctl.recorder.bundle import SNAPSHOT, Writer
 from oomctl.recorder.errors_seen import is_ours
 from oomctl.recorder.nvml import card
 from oomctl.recorder.rank import Rank
@@ -91,6 +94,17 @@ class Facts:
         facts["notes"] = self.notes
         return facts
 
+    def files(self) -> dict[str, Writer]:
+        """The bundle's other files, the large one last."""
+        files: dict[str, Writer] = {"stack.txt": _text(stacks)}
+        backend, device = self.backend, self.device
+        if backend is not None:
+            known = backend
+            files["memory_stats.json"] = _text(lambda: json.dumps(dict(known.stats(device)), indent=1) + "\n")
+            files["memory_summary.txt"] = _text(lambda: known.summary(device) + "\n")
+            files[SNAPSHOT] = lambda stream: pickle.Pickler(stream, protocol=4).dump(known.snapshot())
+        return files
+
     def _device(self) -> dict[str, Any]:
         backend, device = self.backend, self.device
         if backend is None:
@@ -116,6 +130,10 @@ class Facts:
             found["processes"] = [{"pid": p.pid, "used": p.used, "own": p.own} for p in known.processes]
             found["card"] = None if known.total is None else {"total": known.total, "used": known.used}
         return found
+
+
+def _text(make: Callable[[], str]) -> Writer:
+    return lambda stream: stream.write(make().encode("utf-8", "replace"))
 
 
 def stacks() -> str:

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import pickle
 import threading
 import time
 from collections.abc import Mapping
 from types import ModuleType, TracebackType
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from oomctl.recorder import bundle, triggers
 from oomctl.recorder.backend import Backend
 from oomctl.recorder.errors_seen import memory_error, text_of
-from oomctl.recorder.facts import Facts, stacks
+from oomctl.recorder.facts import Facts
 from oomctl.recorder.imports import when_imported
 from oomctl.recorder.rank import rank_of
-from oomctl.recorder.say import reason, say
+from oomctl.recorder.say import reason, say, say_once
 from oomctl.recorder.settings import Settings, watermark_bytes
 from oomctl.recorder.watch import Watch
-
-RING_BYTES: Final = 700
-"""Host memory of one entry of the ring with Python stacks, about; grows with the depth of the program's stacks."""
 
 ALLOWANCE: Final = 2.0
 ALLOWED_SHARE: Final = 0.05
 """Writing out failures beyond the first few may take these seconds and this share of the time so far: a program may
 catch hundreds, and the latest is the one that may end it."""
 
-LOOK_EVERY: Final = 0.1
-"""Seconds between two looks at the counters, however short the steps are."""
+LOOK_EVERY: Final = 0.02
+LIMIT_EVERY: Final = 5.0
+"""Seconds between two looks at the counters, and at what the driver says is free, however short the steps are."""
 
 
 class Recording(contextlib.ContextDecorator):
@@ -58,7 +54,7 @@ class Recording(contextlib.ContextDecorator):
         self._torch: ModuleType | None = None
         self._watch = Watch(settings.lines_every, settings.alarm)
         self._lock = threading.RLock()
-        self._writing = False
+        self._writer = 0
         self._started_us: int | None = None
         self._theirs = False
         self._unexplained: str | None = None
@@ -66,6 +62,8 @@ class Recording(contextlib.ContextDecorator):
         self._spent = 0.0
         self._full = False
         self._next_look = 0.0
+        self._next_limit = 0.0
+        self._limit: int | None = None
         self._marked = False
         self._scope: Any = None
         self._undo: list[Any] = []
@@ -136,7 +134,7 @@ class Recording(contextlib.ContextDecorator):
             self._torch = torch
             found = Backend.built(torch)
             if not found:
-                say(
+                say_once(
                     f"this torch ({getattr(torch, '__version__', '?')}) records no device memory: it was built without "
                     "CUDA, HIP or XPU; the program runs on unrecorded"
                 )
@@ -171,7 +169,7 @@ class Recording(contextlib.ContextDecorator):
         few = len(self.bundles) < self.settings.max_dumps
         affordable = self._spent <= ALLOWANCE + ALLOWED_SHARE * (now - self._began)
         self._unexplained = None
-        if self.settings.max_dumps == 0 or self._writing or not (few or affordable):
+        if self.settings.max_dumps == 0 or not (few or affordable):
             return
         request = {"segment_size": size, "allowed_or_total": allowed, "device_free": free}
         self._unexplained = self._write("oom", "at", backend, device, request)
@@ -229,10 +227,10 @@ class Recording(contextlib.ContextDecorator):
     def _write(
         self, cause: str, moment: str, backend: Backend, device: int, request: dict[str, int] | None
     ) -> str | None:
-        if self._writing:  # a signal that arrives meanwhile
+        if self._writer == threading.get_ident():  # a signal that arrives meanwhile
             return None
         with self._lock:
-            self._writing = True
+            self._writer = threading.get_ident()
             began = time.monotonic()
             try:
                 rank = rank_of()
@@ -244,14 +242,14 @@ class Recording(contextlib.ContextDecorator):
                     self.out,
                     bundle.name_of(cause, rank.rank),
                     incident,
-                    self._files(backend, device),
+                    facts.files(),
                     as_zip=self.settings.as_zip,
                 )
             except Exception as error:
                 say(f"{_called(cause)}, but it could not be written out: {reason(error)}; the program goes on")
                 return None
             finally:
-                self._writing = False
+                self._writer = 0
         self._keep(cause, path)
         for trouble in troubles:
             say(trouble)
@@ -275,20 +273,6 @@ class Recording(contextlib.ContextDecorator):
                 "context": None if self._theirs else self.settings.context,
                 "started_us": self._started_us,
             },
-        }
-
-    def _files(self, backend: Backend, device: int) -> dict[str, bundle.Writer]:
-        def text(make: Any) -> bundle.Writer:
-            return lambda stream: stream.write(make().encode("utf-8", "replace"))
-
-        def snapshot(stream: IO[bytes]) -> None:
-            pickle.Pickler(stream, protocol=4).dump(backend.snapshot())
-
-        return {
-            "stack.txt": text(stacks),
-            "memory_stats.json": text(lambda: json.dumps(dict(backend.stats(device)), indent=1) + "\n"),
-            "memory_summary.txt": text(lambda: backend.summary(device) + "\n"),
-            bundle.SNAPSHOT: snapshot,
         }
 
     def _keep(self, cause: str, path: str) -> None:
@@ -340,10 +324,12 @@ class Recording(contextlib.ContextDecorator):
             backend = self.backends[0]
             device = backend.current_device()
             sample = backend.sample(device)
-            limit = backend.limit(device) if self.settings.alarm or self.settings.watermark else None
-            for text in self._watch.see(self.number, sample, limit):
+            if now >= self._next_limit and (self.settings.alarm or self.settings.watermark):
+                self._limit = backend.limit(device)
+                self._next_limit = now + LIMIT_EVERY
+            for text in self._watch.see(self.number, sample, self._limit):
                 say(text)
-            self._check_mark(sample.reserved, limit)
+            self._check_mark(sample.reserved, self._limit)
         except Exception as error:
             self._next_look = float("inf")
             say(f"cannot watch memory any more: {reason(error)}")

@@ -22,6 +22,16 @@ def say(text: str) -> None:
         stream.flush()
 
 
+_said: set[str] = set()
+
+
+def say_once(text: str) -> None:
+    """The same, but a line that this process has said already is not said again."""
+    if text not in _said:
+        _said.add(text)
+        say(text)
+
+
 def reason(error: BaseException) -> str:
     """Why something failed, in a few words."""
     if isinstance(error, OSError) and error.strerror:

@@ -22,7 +22,8 @@ class Settings:
 
     Attributes:
         out: Folder for the bundles; relative to where the recording starts.
-        max_entries: Events that the ring keeps; the oldest are overwritten. See `RING_BYTES` for what one costs.
+        max_entries: Events that the ring keeps; the oldest are overwritten. 200,000 took 70 MB of host memory with
+            Python stacks of 15 to 30 frames (torch 2.11), and hold some 60 steps of 1,000 allocations.
         stacks: One of `STACKS`.
         context: One of `CONTEXTS`. Stacks of frees are off by default: torch gathers them while an exception may be
             on its way, which was seen (torch 2.11) to turn the early stop of activation checkpointing into a
@@ -40,7 +41,7 @@ class Settings:
     """
 
     out: str = "."
-    max_entries: int = 100_000
+    max_entries: int = 200_000
     stacks: str = "python"
     context: str = "alloc"
     max_dumps: int = 3

@@ -56,6 +56,9 @@ def on_signal(name: str, call: Callable[[], None]) -> Undo:
             call()
         if callable(before):
             before(received, frame)
+        elif os.getpid() != process and before == signal.SIG_DFL:  # a fork dies of it, as it would without us
+            signal.signal(received, signal.SIG_DFL)
+            os.kill(os.getpid(), received)
 
     signal.signal(number, handle)
 

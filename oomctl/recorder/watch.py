@@ -125,8 +125,8 @@ class Watch:
             return []
         self.retries = sample.retries
         return [
-            f"a request was served only after the cache had been given back ({sample.retries} so far): memory is at "
-            f"its limit with {format_size(sample.reserved)} reserved"
+            f"the cache had to be given back to serve a request ({sample.retries} times so far): memory is at its "
+            f"limit with {format_size(sample.reserved)} reserved"
         ]
 
     def _loose(self, sample: Sample, limit: int | None) -> list[str]:

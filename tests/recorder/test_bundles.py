@@ -115,6 +115,36 @@ def test_on_request(options: list[str], job: list[str], causes: list[str], tmp_p
     assert all(b.name.startswith("oom-" if incident(b)["cause"] == "oom" else "state-") for b in found)
 
 
+def test_a_signal_in_the_middle_of_a_dump(tmp_path: Path) -> None:
+    program = limited(
+        tmp_path,
+        "import torch, os, signal; torch.memory._snapshot = lambda: os.kill(os.getpid(), signal.SIGUSR2)",
+    )
+    assert run("-d", "out", "--signal", "USR2", program, cwd=tmp_path).returncode == 1
+    (bundle,) = bundles(tmp_path / "out")
+    assert {p.name for p in bundle.iterdir()} == FILES
+
+
+def test_a_signal_that_the_program_handles_too(tmp_path: Path) -> None:
+    program = tmp_path / "p.py"
+    program.write_text(
+        "import os, signal, torch\n"
+        "torch.empty(10)\n"
+        "before = signal.getsignal(signal.SIGUSR2)\n"
+        "signal.signal(signal.SIGUSR2, lambda *args: (print('own'), before(*args)))\n"
+        "os.kill(os.getpid(), signal.SIGUSR2)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.signal(signal.SIGUSR2, before)\n"
+        "    os.kill(os.getpid(), signal.SIGUSR2)\n"
+        "    os._exit(9)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGUSR2)\n"
+    )
+    done = run("-d", "out", "--signal", "USR2", program, cwd=tmp_path)
+    assert done.stdout == "own\nTrue\n"
+    assert [incident(b)["cause"] for b in bundles(tmp_path / "out")] == ["signal"]
+
+
 def test_an_unhandled_signal_still_kills(tmp_path: Path) -> None:
     assert run("-d", "out", FILL, "stop", "signal", cwd=tmp_path).returncode == -signal.SIGUSR2
 

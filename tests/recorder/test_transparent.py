@@ -110,6 +110,18 @@ def test_a_required_device_that_is_there(tmp_path: Path) -> None:
     assert run("--require-cuda", PROGRAMS / "code.py", cwd=tmp_path).returncode == 7
 
 
+def test_recording_itself_imports_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys, oomctl\n"
+        "for name in ('record', 'step', 'lightning_callback', 'trainer_callback'):\n"
+        "    getattr(oomctl, name)\n"
+        "with oomctl.record():\n"
+        "    oomctl.step()\n"
+        "print(sorted({'torch', 'numpy', 'typer', 'transformers', 'lightning'} & set(sys.modules)))\n"
+    )
+    assert python("-c", code, cwd=tmp_path).stdout == "[]\n"
+
+
 def test_launchers_go_outside(tmp_path: Path) -> None:
     (tmp_path / "torchrun").write_text("print('a launcher')")
     done = run("torchrun", cwd=tmp_path, fake=False)
