@@ -129,7 +129,7 @@ def _judge(
         if -rise[rise < 0].sum() > 0.5 * rise[up].sum():
             continue
         gap = float(np.median(np.diff(up)))
-        late = up[-1] >= steps - 2 - 2.5 * max(gap, 1)
+        late = up[-1] >= steps - 2 - 1.5 * (gap - 1)
         half = steps // 2
         second = curve[-1] - curve[half]
         first = curve[half] - curve[0]

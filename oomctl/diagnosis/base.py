@@ -21,6 +21,7 @@ class Finding:
         strength: 0 to 1, how well the evidence carries it.
         headline: One sentence with the numbers in it.
         evidence: Statements with numbers, strongest first.
+        possible: It may yet be the cause: something that is not in the inputs would decide.
     """
 
     cls: str
@@ -30,6 +31,7 @@ class Finding:
     strength: float
     headline: str
     evidence: tuple[EvidenceItem, ...] = ()
+    possible: bool = False
 
 
 class Detector(Protocol):

@@ -51,6 +51,8 @@ def weigh(findings: list[Finding], weaknesses: list[str]) -> Verdict:
     strength = first.strength
     if rivals and rivals[0].share * CLEAR > first.share:
         strength -= 0.2
+    if any(f.possible and not f.decisive for f in findings):
+        strength -= 0.2
     strength -= sum(0.2 if w == NO_CARD else 0.1 for w in weaknesses)
     confidence = "high" if strength >= 0.75 else "medium" if strength >= 0.45 else "low"
     return Verdict(
