@@ -11,7 +11,7 @@ from oomctl.diagnosis.table_rows import notes
 from oomctl.diagnosis.text_opinion import SERIES, Context, Opinion, item, size
 from oomctl.diagnosis.text_picture import ORDINARY_CONTEXT, Picture, picture, steps_before, table_for, trial
 from oomctl.diagnosis.text_rules import weigh
-from oomctl.diagnosis.text_series import Growth, strongest
+from oomctl.diagnosis.text_series import Growth, strongest, table_series
 from oomctl.model.common import Skipped, VersionRange
 from oomctl.model.conclusion import Conclusion, Facts
 from oomctl.model.evidence import Evidence
@@ -145,7 +145,7 @@ def primary(evidence: Evidence) -> OomEvent | None:
 
 
 def _opinion(event: OomEvent | None, shown: Picture | None, evidence: Evidence) -> Opinion:
-    grows, settles = strongest(evidence.series)
+    grows, settles = strongest((*evidence.series, *table_series(evidence.memory_summaries)))
     if shown is not None and event is not None:
         context = _context(event, evidence)
         opinion = weigh(shown, context)

@@ -12,6 +12,8 @@ from oomctl.units import format_size
 
 SNAPSHOT = "torch.cuda.memory._record_memory_history(), then _dump_snapshot() in the except block"
 SERIES = "torch.cuda.memory_allocated() printed once per step, for at least ten steps"
+WHAT_GREW = Skipped("whether live memory grows from step to step", "one failure is one point in time", SERIES)
+WHO_HOLDS = Skipped("what holds the live memory", "a message has totals only", SNAPSHOT)
 
 
 @dataclass(frozen=True, slots=True)

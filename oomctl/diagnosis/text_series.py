@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Final
 
-from oomctl.model.log import Series
+from oomctl.model.log import MemorySummary, Series
 
 FEWEST: Final = 4
 """Points below which nothing is concluded."""
@@ -87,3 +87,28 @@ def strongest(series: tuple[Series, ...]) -> tuple[Growth | None, Growth | None]
     grow = min(growing, key=lambda g: (order.get(g.series.meaning, 9), -g.total), default=None)
     settle = max(settled, key=lambda g: len(g.series.values), default=None)
     return grow, settle
+
+
+def table_series(summaries: tuple[MemorySummary, ...]) -> tuple[Series, ...]:
+    """Live memory over successive tables of the same device: several prints show a trend that one cannot.
+
+    Args:
+        summaries: Tables in order of appearance.
+    """
+    points: dict[tuple[int | None, int | None], list[tuple[int, int]]] = {}
+    for table in summaries:
+        cell = table.rows.get("Allocated memory", {}).get("all")
+        if cell is not None and cell.cur is not None:
+            points.setdefault((table.device, table.rank), []).append((table.line, cell.cur))
+    return tuple(
+        Series(
+            "Allocated memory",
+            "allocated",
+            tuple(float(i) for i in range(len(rows))),
+            tuple(value for _, value in rows),
+            rows[0][0],
+            rank=rank,
+        )
+        for (_, rank), rows in points.items()
+        if len(rows) >= FEWEST
+    )

@@ -22,6 +22,7 @@ NOT_MEMORY: Final = {
     "shape_error": "two shapes do not fit together",
     "dtype_error": "types or devices do not fit together",
     "no_kernel": "the build has no code for this card, or the driver is too old",
+    "file_error": "a file is missing, unreadable or damaged",
     "nccl_timeout": "the ranks lost each other: a collective ran into its time limit",
 }
 _NUMBERLESS: Final = Skipped(
@@ -232,6 +233,16 @@ def not_memory(evidence: Evidence) -> Opinion | None:
                 f"Not an out-of-memory: {text}",
                 (item(f"Line {sign.line}: {sign.text[:200]}"),),
             )
+    sign = has(evidence.signs, "worker_gone")
+    if sign is not None:
+        return Opinion(
+            "uncertain",
+            None,
+            "low",
+            "A DataLoader worker died without a word: killed for host memory, or crashed",
+            (item(f"Line {sign.line}: {sign.text[:200]}"),),
+            limits=(Skipped("who ended the worker", "the message does not say", "dmesg, or the job's cgroup events"),),
+        )
     sign = has(evidence.signs, "library_maybe_oom")
     if sign is not None:
         return Opinion(

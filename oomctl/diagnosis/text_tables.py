@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oomctl.diagnosis.text_opinion import SNAPSHOT, Opinion, item, percent, size
 from oomctl.diagnosis.text_picture import Table, tables
-from oomctl.diagnosis.text_rules import BUILDING_UP
+from oomctl.diagnosis.text_thresholds import BUILDING_UP
 from oomctl.model.common import Skipped
 from oomctl.model.evidence import Evidence
 from oomctl.model.report import EvidenceItem

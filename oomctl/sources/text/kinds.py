@@ -226,6 +226,7 @@ KINDS: Final = (
         r"exit(?:ed)?(?:with)?code:?-?(?:9|137)(?!\d)",
         r"reason:\"?OOM",
     ),
+    _sign("worker_gone", "exitedunexpectedly", r"DataLoaderworker\S{0,80}exitedunexpectedly"),
     _sign(
         "ray_memory_monitor",
         "memorypressure workers taskwaskilled runninglowonmemory",
@@ -277,7 +278,7 @@ KINDS: Final = (
     ),
     _sign(
         "file_error",
-        "nosuchfile filenotfound corrupt unpickling zipfile permissiondenied nospaceleft",
+        "filenotfound corrupt unpickling centraldirectory permissionerror nospaceleft",
         r"FileNotFoundError",
         r"UnpicklingError",
         r"failedfindingcentraldirectory",

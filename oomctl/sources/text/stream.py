@@ -38,7 +38,8 @@ _HIT: Final = re.compile(
     rb"memory summ|cudamalloc|large pool|small pool|(?:allocated|active|requested) mem|allocations|allocs|traceback|"
     rb"error|exhausted|kill|cublas|cudnn|nccl warn|nvml|allocation on|currently alloc|device limit|"
     rb"all\.(?:current|peak|alloc|freed)|nvidia-smi|mib ?/|mib +\||insufficient|not enough|memory-usage|cache block|"
-    rb"releasable|file \"|num_ooms|\xef\xbd|pinned|anon-rss|core dumped|exit ?code|torch version|torch==",
+    rb"releasable|file \"|num_ooms|\xef\xbd|pinned|anon-rss|core dumped|exit ?code|code 137|"
+    rb"exited |torch version|torch==",
     re.IGNORECASE,
 )
 _FIGURE: Final = re.compile(rb"mem|alloc|reserved|rss|vram|\bMA\b|\bCA\b|[KMGT]i?B\b", re.IGNORECASE)
@@ -136,6 +137,7 @@ def _promising(block: bytes) -> bool:
     return (
         any(needle in block for needle in _NEEDLES)
         or (b"B" in block and any(unit in block for unit in _UNITS))
+        or (b"xit" in block and (b"137" in block or b"-9" in block))  # exit codes of a killed process
         or (not block.isascii() and _FULL_WIDTH in block)
     )
 
