@@ -148,17 +148,20 @@ class Recording(contextlib.ContextDecorator):
     def _device_is_there(self, backend: Backend) -> None:
         if not self.here:
             return
+        self.backends.append(backend)
         try:
             self._theirs = bool(backend.is_recording())
             if not self._theirs:
                 backend.start(self.settings)
             self._started_us = time.time_ns() // 1000
+        except Exception as error:  # for example under cudaMallocAsync, which keeps no history
+            say(f"no history of {backend.name} memory: {reason(error)}; failures are written out without it")
+        try:
             if not triggers.observe(backend, _dispatch):
                 say("this torch has no observer of failures: bundles are written after the exception, not at it")
-            self.backends.append(backend)
             self._undo.append(triggers.every(self.settings, self._tick))
         except Exception as error:
-            say(f"cannot record {backend.name} memory: {reason(error)}; the program runs on unrecorded")
+            say(f"cannot watch {backend.name} memory: {reason(error)}; bundles are written after the exception")
 
     # Failures
 

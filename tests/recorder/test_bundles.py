@@ -239,6 +239,24 @@ def test_without_an_observer_the_exception_is_the_moment(statement: str, tmp_pat
     assert len(oomctl.load(str(bundle)).oom_events) == 1
 
 
+def test_an_allocator_that_keeps_no_history(tmp_path: Path) -> None:
+    """As cudaMallocAsync: recording and snapshots are refused, no observer is called."""
+    program = limited(
+        tmp_path,
+        "import torch\n"
+        "def refuse(*args, **kwargs): raise RuntimeError('cudaMallocAsync does not yet support recordHistory')\n"
+        "torch.memory._record_memory_history = torch.memory._snapshot = refuse\n"
+        "torch._C._cuda_attach_out_of_memory_observer = refuse",
+    )
+    done = run("-d", "out", program, cwd=tmp_path)
+    assert (done.returncode, others(done.stderr)[-1][:23]) == (1, "torch.OutOfMemoryError:")
+    assert "no history of cuda memory" in done.stderr
+    assert "never used" not in done.stderr
+    (bundle,) = bundles(tmp_path / "out")
+    assert {p.name for p in bundle.iterdir()} == FILES - {"snapshot.pickle"}
+    assert len(oomctl.load(str(bundle)).oom_events) == 1
+
+
 def test_other_exceptions_write_nothing(tmp_path: Path) -> None:
     program = tmp_path / "p.py"
     program.write_text("import torch\ntorch.empty(10)\nraise RuntimeError('shapes differ')")
