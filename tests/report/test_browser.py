@@ -108,6 +108,10 @@ def pointer(browser: Any, kind: str, x: float, y: float, buttons: int = 0) -> No
 
 def box(browser: Any, query: str) -> tuple[float, float, float, float]:
     browser.execute_script(f"document.querySelector('{query}').scrollIntoView({{block: 'center'}})")
+    # Scrolling hides the tip, and its event comes with the next frame.
+    browser.execute_async_script(
+        "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
+    )
     found = browser.execute_script(
         f"const b = document.querySelector('{query}').getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
     )
