@@ -15,8 +15,8 @@ def run(
     module: Annotated[bool, typer.Option("-m", "--module", help="PROGRAM is a module, as in python -m.")] = False,
     out: Annotated[str, typer.Option("--out", "-d", metavar="DIR", help="Folder for the bundles.")] = ".",
     entries: Annotated[
-        int, typer.Option("--entries", metavar="N", min=1, help="Events kept; 100,000 take about 70 MB of host memory.")
-    ] = 100_000,
+        int, typer.Option("--entries", metavar="N", min=1, help="Events kept; 200,000 take about 70 MB of host memory.")
+    ] = 200_000,
     stacks: Annotated[
         str, typer.Option("--stacks", metavar="KIND", help="python, all (C++ too; slow to write out) or none.")
     ] = "python",
