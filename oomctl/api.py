@@ -5,7 +5,7 @@ Heavy parts are imported inside the functions, so that importing this module cos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from oomctl.errors import OomctlError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from oomctl.model.evidence import Evidence
     from oomctl.model.holdings import Holdings
     from oomctl.model.pages import Page
+    from oomctl.model.ranks import Digest
     from oomctl.model.report import Report, WhatIf, WhatIfRun
     from oomctl.model.snapshot import DeviceSnapshot, Snapshot
 
@@ -81,6 +82,66 @@ def diagnose(
         incident = load(*incident, progress=progress)
     report = _read_back(incident) if incident.reports else _concluded(incident, torch, user_roots, whatif, progress)
     return _focused(report, device, rank)
+
+
+def diagnose_job(
+    *paths: str,
+    rank_pattern: str | None = None,
+    layout: str | None = None,
+    rank: int | None = None,
+    torch: str | None = None,
+    user_roots: Sequence[str] = (),
+    whatif: bool = True,
+    max_bytes: int | None = None,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    seconds: float | None = None,
+    each: Callable[[Digest], None] | None = None,
+    progress: Progress = silent,
+) -> Report | None:
+    """Concludes many ranks as one job: who failed first, who followed, who stands apart and by which lines.
+
+    Args:
+        paths: Folders, patterns, archives, addresses that fsspec knows, files.
+        rank_pattern: Where the rank stands in names: "dump_{rank}_*.pickle" or a regular expression with a group
+            named rank; None knows the usual schemes.
+        layout: Sizes of the job's axes, the fastest first, such as "tp=8,dp=16,pp=4".
+        rank: Conclude this rank alone.
+        torch: The version that ran, such as "2.9", where the inputs leave it open.
+        user_roots: Folders whose files count as the user's own code in stacks.
+        whatif: Replay the first failure under other settings.
+        max_bytes: Most bytes of one file, unpacked; None is 8 GiB.
+        processes: Worker processes; None is one a core.
+        scheduler: Address of a Dask scheduler, or "local" for a cluster of this machine.
+        seconds: Longest time for one rank.
+        each: Called with each rank's digest as it comes; `report_of` makes a report of it.
+        progress: Called with what is being done and the share done, 0 to 1.
+
+    Returns:
+        The report on the rank that matters most, with `Report.job` about all; None where the paths are the files of one
+        incident, which `load` and `diagnose` take.
+
+    Raises:
+        OomctlError: Nothing can be found or read, or there is no such cluster.
+    """
+    import os
+
+    from oomctl import ranks
+    from oomctl.fleet.base import Fleet
+    from oomctl.fleet.cluster import Cluster
+    from oomctl.fleet.processes import Processes
+
+    count = processes or os.cpu_count() or 1
+    fleet: Fleet = Cluster(scheduler, count, seconds) if scheduler else Processes(count, seconds)
+    wanted = ranks.Wanted(rank_pattern, layout, rank, max_bytes, torch, tuple(user_roots), whatif)
+    return ranks.conclude(paths, wanted, fleet, each=each, progress=progress)
+
+
+def report_of(digest: Digest) -> Report | None:
+    """The whole report of one rank of a job; None where its files could not be read."""
+    from oomctl import ranks
+
+    return ranks.report_of(digest)
 
 
 def render(report: Report, fmt: str = "terminal", **options: Any) -> str:

@@ -25,6 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": {"model", "_resources"},
     "recorder": {"model"},
     "_native": set(),
+    "fleet": set(),
+    "ranks": {"api", "model", "sources", "analysis", "diagnosis", "fleet", "report"},
     "tables": {"model"},
     "_resources": set(),
     "errors": set(),
@@ -32,7 +34,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "progress": set(),
     "__init__": {"api", "recorder"},
     "__main__": {"cli"},
-    "api": {"model", "sources", "analysis", "allocator", "diagnosis", "remedies", "report", "tables", "_resources"},
+    "api": {
+        "model",
+        "sources",
+        "analysis",
+        "allocator",
+        "diagnosis",
+        "remedies",
+        "report",
+        "tables",
+        "_resources",
+        "fleet",
+        "ranks",
+    },
     "cli": {"api", "model", "_resources", "recorder", "tables", "_native"},
 }
 """Room -> rooms that it may import, besides itself and the leaves."""
@@ -40,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 THIRD_PARTY: dict[str, set[str]] = {
     "model": {"numpy"},
     "sources": {"numpy", "zstandard", "fsspec"},
+    "fleet": {"distributed"},
     "analysis": {"numpy"},
     "allocator": {"numpy"},
     "diagnosis": {"numpy"},

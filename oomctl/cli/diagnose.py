@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from oomctl.cli import options
-from oomctl.cli.report import Wanted, report_on
+from oomctl.cli.report import Ranks, Wanted, report_on
 
 
 def diagnose(
@@ -25,6 +25,12 @@ def diagnose(
     user_root: options.UserRoot = None,
     whatif: Annotated[bool, typer.Option("--whatif/--no-whatif", help="Replay the trace to prove remedies.")] = True,
     max_size: options.MaxSize = None,
+    rank_pattern: options.RankPattern = None,
+    layout: options.Layout = None,
+    pages: options.Pages = None,
+    jobs: options.Jobs = None,
+    rank_timeout: options.RankTimeout = None,
+    scheduler: options.Scheduler = None,
     verbose: options.Verbose = False,
 ) -> int:
     """Say why the memory ran out, whose line it was and what to change.
@@ -32,6 +38,9 @@ def diagnose(
     INPUT is a snapshot (.pickle, .json, also compressed), a log, or a directory; a snapshot together with its log is
     one incident, and the log brings the card's size and the neighbours. "-" reads stdin. A report that oomctl wrote
     (JSON or HTML) is read back.
+
+    A folder, a quoted pattern or an archive with the dumps of many ranks is one job: who failed first, who followed,
+    and which ranks hold what the others do not. Addresses such as s3:// are read where fsspec reaches them.
     """
     wanted = Wanted(
         fmt=options.chosen_format(fmt, json),
@@ -44,6 +53,7 @@ def diagnose(
         user_roots=tuple(user_root or ()),
         whatif=whatif,
         max_size=max_size,
+        job=Ranks(rank_pattern, layout, jobs, scheduler, rank_timeout, pages),
         verbose=verbose,
     )
     return report_on(inputs, wanted)

@@ -50,6 +50,26 @@ UserRoot = Annotated[
 MaxSize = Annotated[
     str | None, typer.Option("--max-size", metavar="SIZE", help="Most bytes of one input, unpacked; 8 GiB by default.")
 ]
+RankPattern = Annotated[
+    str | None,
+    typer.Option("--rank-pattern", metavar="NAME", help="Where the rank stands in file names, as dump_{rank}.pickle."),
+]
+Layout = Annotated[
+    str | None,
+    typer.Option("--layout", metavar="AXES", help="Axes of the job, fastest first, such as tp=8,dp=16,pp=4."),
+]
+Pages = Annotated[str | None, typer.Option("--pages", metavar="DIR", help="Write an HTML page for each rank here.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes for many ranks; one a core by default."),
+]
+RankTimeout = Annotated[
+    float | None, typer.Option("--rank-timeout", metavar="SECONDS", min=1, help="Give up a rank that takes longer.")
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", metavar="ADDRESS", help="Read ranks on this Dask cluster; local starts one here."),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="More rows in every table.")]
 
 

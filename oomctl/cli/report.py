@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import quote
 
 from oomctl.cli import exits
 from oomctl.cli.options import chosen_redaction, chosen_size
 from oomctl.cli.output import check_target, one_line, write_file, write_stderr, write_stdout
 from oomctl.cli.progress import watched
 from oomctl.cli.terminal import abilities
+from oomctl.errors import OomctlError
 from oomctl.units import format_size
 
 if TYPE_CHECKING:
+    from oomctl.model.ranks import Digest
     from oomctl.model.report import Report
+    from oomctl.progress import Progress
 
 FILE_WIDTH = 100
 """Columns of a report as plain text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """How to go about many ranks.
+
+    Attributes:
+        pattern: Where the rank stands in names, or None.
+        layout: Axes of the job, or None.
+        jobs: Processes, or None for one a core.
+        scheduler: Of a Dask cluster, "local", or None.
+        seconds: Longest time for one rank, or None.
+        pages: Folder for a page a rank, or None.
+    """
+
+    pattern: str | None = None
+    layout: str | None = None
+    jobs: int | None = None
+    scheduler: str | None = None
+    seconds: float | None = None
+    pages: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +64,7 @@ class Wanted:
         whatif: Replay to prove remedies.
         verbose: More rows.
         max_size: Most bytes of one input as typed, or None.
+        job: How to go about many ranks; None where the command takes one incident only.
     """
 
     fmt: str = "terminal"
@@ -50,6 +78,7 @@ class Wanted:
     whatif: bool = True
     verbose: bool = False
     max_size: str | None = None
+    job: Ranks | None = None
 
 
 def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
@@ -67,6 +96,9 @@ def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
     for path, _ in wanted.files:
         check_target(path, inputs)
     with watched() as progress:
+        report = _of_job(inputs, wanted, progress)
+        if report is not None:
+            return _delivered(report, wanted)
         evidence = api.load(*inputs, stdin=_stdin(), max_bytes=chosen_size(wanted.max_size), progress=progress)
         report = api.diagnose(
             evidence,
@@ -77,6 +109,67 @@ def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
             whatif=wanted.whatif,
             progress=progress,
         )
+    return _delivered(report, wanted)
+
+
+def _of_job(inputs: Sequence[str], wanted: Wanted, progress: Progress) -> Report | None:
+    """The report on many ranks; None where the inputs are one incident."""
+    from oomctl import api
+
+    job = wanted.job
+    if job is None or list(inputs) == ["-"]:
+        return None
+    pages: dict[str, str] = {}
+
+    def each(digest: Digest) -> None:
+        if wanted.verbose:
+            word = digest.cls.replace("_", " ") or f"not read: {digest.trouble}"
+            write_stderr(one_line(f"{digest.name}: {word}"))
+        if job.pages is not None and (report := api.report_of(digest)) is not None:
+            name = re.sub(r"[^A-Za-z0-9.-]+", "-", digest.name).strip("-.") or "rank"
+            while name in pages.values():
+                name += "-x"
+            pages[digest.name] = name
+            write_file(os.path.join(job.pages, f"{name}.html"), _rendered(report, "html", wanted, for_file=True))
+
+    if job.pages is not None:
+        try:
+            os.makedirs(job.pages, exist_ok=True)
+        except OSError as error:
+            raise OomctlError(f"cannot make {job.pages}: {error.strerror or error}", "give another folder") from error
+    report = api.diagnose_job(
+        *inputs,
+        rank_pattern=job.pattern,
+        layout=job.layout,
+        rank=wanted.rank,
+        torch=wanted.torch,
+        user_roots=wanted.user_roots,
+        whatif=wanted.whatif,
+        max_bytes=chosen_size(wanted.max_size),
+        processes=job.jobs,
+        scheduler=job.scheduler,
+        seconds=job.seconds,
+        each=each,
+        progress=progress,
+    )
+    if report is None or report.job is None or not pages or job.pages is None:
+        return report
+    write_stderr(one_line(f"wrote {len(pages):,} pages into {job.pages}"))
+    there = _relative(job.pages, [path for path, fmt in wanted.files if fmt == "html"])
+    rows = tuple(
+        replace(row, page=f"{there}{quote(pages[row.name])}.html") if row.name in pages else row
+        for row in report.job.rows
+    )
+    return replace(report, job=replace(report.job, rows=rows))
+
+
+def _relative(folder: str, pages: Sequence[str]) -> str:
+    """The address of a folder as seen from the page that links to it."""
+    start = os.path.dirname(os.path.abspath(pages[0])) if pages else os.getcwd()
+    return quote(os.path.relpath(folder, start).replace(os.sep, "/")) + "/"
+
+
+def _delivered(report: Report, wanted: Wanted) -> int:
     write_stdout(_rendered(report, wanted.fmt, wanted))
     for path, fmt in wanted.files:
         size = write_file(path, _rendered(report, fmt, wanted, for_file=True))
@@ -104,4 +197,5 @@ def _rendered(report: Report, fmt: str, wanted: Wanted, *, for_file: bool = Fals
 
 
 def _fails(report: Report, classes: Sequence[str]) -> bool:
-    return any(one.verdict.cls in classes for one in (report, *report.others))
+    rows = report.job.rows if report.job is not None else ()
+    return any(one.verdict.cls in classes for one in (report, *report.others)) or any(r.cls in classes for r in rows)

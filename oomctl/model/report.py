@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from oomctl.model.alloc_conf import ConfIssue
 from oomctl.model.common import InputFile, Skipped, VersionRange
 from oomctl.model.log import MemorySummary, OomEvent, Series
+from oomctl.model.ranks import Job
 
 CLASSES = (
     "fragmentation",
@@ -544,3 +545,5 @@ class Report:
     fingerprint: str = ""
     others: tuple[Report, ...] = ()
     """Reports on the other devices or ranks of the same inputs, in order."""
+    job: Job | None = None
+    """All ranks of the run; this report and `others` are then about the notable ones."""

@@ -10,6 +10,7 @@ from oomctl.report import charts
 from oomctl.report.base import Options
 from oomctl.report.json import compact
 from oomctl.report.page import embedded, environment, page_hash, read_template
+from oomctl.report.ranks_html import job_view
 from oomctl.report.redact import DESCRIPTIONS, redact
 from oomctl.report.texts import clean, plural, ratio
 from oomctl.report.thin import FULL, evenly, keep, thin
@@ -113,6 +114,7 @@ def _page(pages: Environment, report: Report, thinned: tuple[str, ...], mode: st
     data = embedded(compact(report))
     return pages.get_template("report.html.j2").render(
         devices=devices,
+        job=job_view(report, view.severity),
         sections=[section for section in SECTIONS if _has(devices[0], section[0])],
         style=Markup(style),
         script=Markup(script),

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from oomctl.errors import OomctlError
 from oomctl.model.common import Skipped, VersionRange
 from oomctl.model.log import OomEvent
+from oomctl.model.ranks import RankRow
 from oomctl.model.report import Contribution, Piece, Report, Request, SegmentBar, StackLine, Verdict, WhatIfRun
 from oomctl.model.stacks import Frame
 from oomctl.report.base import Options
@@ -31,6 +32,7 @@ EMBEDDED_ID: Final = "oomctl-report"
 RENAMED: Final[dict[tuple[type, str], str]] = {
     (Verdict, "cls"): "class",
     (Contribution, "cls"): "class",
+    (RankRow, "cls"): "class",
     (Frame, "filename"): "file",
     (Frame, "name"): "function",
 }
@@ -43,6 +45,7 @@ SPARSE: Final[dict[type, frozenset[str]]] = {
     StackLine: frozenset({"file", "line", "function", "kind"}),
     WhatIfRun: frozenset({"alloc_conf", "peak_reserved", "peak_allocated", "served", "oom"}),
     Skipped: frozenset({"what", "reason", "capture"}),
+    RankRow: frozenset({"name", "rank", "role", "cls", "peak"}),
 }
 """Types that come in great numbers or have many optional fields: defaults are left out, except for these fields."""
 

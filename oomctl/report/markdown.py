@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Final
 
 from oomctl.model.report import Report
+from oomctl.report import ranks
 from oomctl.report.base import Options
 from oomctl.report.redact import DESCRIPTIONS, redact
-from oomctl.report.texts import short_path
+from oomctl.report.texts import clean, place, sentence, short_path, size
 from oomctl.report.thin import FULL, Caps, evenly, thin
 from oomctl.report.view import CulpritView, RemedyView, View, build_view
 
@@ -93,13 +94,37 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[in
 def _comment(report: Report, caps: Caps, rows: int, mode: str) -> str:
     thinned, _ = thin(report, caps)
     view = build_view(redact(thinned, mode), min(rows, 8))
-    parts = _device(view, rows)
+    parts = [*_job(thinned, min(rows, 16), mode), *_device(view, rows)]
     for other in view.others[: 2 * rows]:
         parts.append(f"**{escape(other.device)}** {escape(other.cls)}: {escape(other.headline)}")
     if len(view.others) > 2 * rows:
         parts.append(f"{len(view.others) - 2 * rows} more devices are not shown.")
     parts.append(f"<sub>oomctl {escape(report.oomctl_version)}; names: {DESCRIPTIONS[mode]}</sub>")
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _job(report: Report, rows: int, mode: str) -> list[str]:
+    job = redact(report, mode).job
+    if job is None:
+        return []
+    views = ranks.row_views(job)
+    kept, counts = ranks.chosen(job, rows)
+    cells = [
+        (escape(v.name), v.word, v.when, v.peak, v.excess, escape(v.stage), escape(v.what))
+        for v in (views[i] for i in kept)
+    ]
+    if counts:
+        cells.append((escape(ranks.left_words(counts)), "", "", "", "", "", ""))
+    parts = [f"### {escape(sentence(clean(job.headline, 1000)))}", escape(ranks.missing_words(job))]
+    parts.append(table(("Rank", "", "When", "Peak live", "vs median", "Stage", "Verdict"), cells, (2, 3, 4)))
+    for outlier in job.outliers[:3]:
+        lines = [
+            (size(p.excess), size(p.bytes), size(p.median), code(" ".join(place(p.file, p.line, p.function)), True))
+            for p in outlier.places[:4]
+        ]
+        parts.append(escape(ranks.outlier_words(outlier)) + ".")
+        parts.append(table(("More", "It holds", "Median", "Where"), lines, (0, 1, 2)))
+    return parts
 
 
 def _device(view: View, rows: int) -> list[str]:

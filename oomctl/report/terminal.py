@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from oomctl.model.report import Report
+from oomctl.report import ranks
 from oomctl.report.base import Options
 from oomctl.report.redact import redact
 from oomctl.report.terminal_page import COLOURS, Page
@@ -61,6 +62,12 @@ def render_terminal(
     """
     page = Page(width, unicode)
     view = build_view(report, _MANY if verbose else _FEW)
+    if report.job is not None:
+        style = STYLES[view.severity]
+        ranks.terminal(page, report.job, view.severity, view.code, view.cls, style, verbose, whole_verdict)
+        page.blank()
+        page.add(("─" if unicode else "-") * page.columns)
+        page.wrap((f"{view.device} in full", "bold"))
     _device(page, view, report, verbose, whole_verdict)
     for other_view, other in zip(view.others, report.others, strict=True):
         page.blank()

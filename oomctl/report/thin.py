@@ -7,7 +7,9 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
 from oomctl.model.log import OomEvent, Series
+from oomctl.model.ranks import Job
 from oomctl.model.report import Mark, Report, SegmentBar, SegmentMap, Steps, Timeline, WhatIf, WhatIfRun
+from oomctl.report.ranks import chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Caps:
         culprits: Places in the ranking; the others join its rest.
         stack: Frames of a stack.
         text: Characters of one text.
+        ranks: Ranks in the table of a job.
         detailed: Other devices that keep their pictures; the rest keep the verdict, the books and the ranking.
     """
 
@@ -31,6 +34,7 @@ class Caps:
     stack: int = 24
     text: int = 2000
     detailed: int = 15
+    ranks: int = 1024
 
     def shared(self, devices: int) -> Caps:
         """The same for so many devices together."""
@@ -52,6 +56,7 @@ class Caps:
             stack=max(self.stack // 2, 3),
             text=max(self.text // 2, 100),
             detailed=self.detailed // 2,
+            ranks=max(self.ranks // 2, 32),
         )
 
 
@@ -96,12 +101,21 @@ def evenly(count: int, most: int) -> list[int]:
     return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
 
 
+def _job(job: Job | None, caps: Caps, said: dict[str, None]) -> Job | None:
+    if job is None or len(job.rows) <= caps.ranks:
+        return job
+    said[f"The table of ranks keeps {caps.ranks:,} of {len(job.rows):,}, failures first."] = None
+    kept, _ = chosen(job, caps.ranks)
+    return replace(job, rows=tuple(job.rows[i] for i in sorted(kept)))
+
+
 def _thin(report: Report, caps: Caps, said: dict[str, None]) -> Report:
     cut = [c for c in report.culprits[caps.culprits :] if c.role != "requested" and not c.caller]
     if cut:
         said[f"The ranking keeps {caps.culprits:,} places; the others are in its last row."] = None
     shorter = replace(
         report,
+        job=_job(report.job, caps, said),
         timeline=_timeline(report.timeline, caps, said),
         steps=_steps(report.steps, caps, said),
         segment_map=_segments(report.segment_map, caps, said),

@@ -10,6 +10,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Final
 
@@ -74,6 +75,41 @@ def read_inputs(
     if len(incident.unrelated) == len(incident.inputs):
         name = incident.unrelated[0]
         raise OomctlError(f"{_shown(incident.inputs[0].path)}: {name}; {_NOTHING}", hint_for(name))
+    return incident.evidence()
+
+
+def read_parts(
+    parts: Sequence[tuple[str, Callable[[], AbstractContextManager[BinaryIO]]]],
+    *,
+    progress: Progress = silent,
+    max_bytes: int | None = None,
+) -> Evidence:
+    """Reads files that lie in archives or stores as one incident; one that cannot be used is left out and said.
+
+    Args:
+        parts: Names as people are to see them, and what opens each.
+        progress: Told which is being read.
+        max_bytes: As for `read_inputs`.
+
+    Raises:
+        OomctlError: None of them can be used.
+    """
+    incident = _Incident(DEFAULT_MAX_BYTES if max_bytes is None else max_bytes, progress)
+    troubles: list[OomctlError] = []
+    for number, (name, opened) in enumerate(parts):
+        progress(f"reading {name}", number / len(parts))
+        try:
+            with opened() as file:
+                incident._stream(name, file, None)
+        except OomctlError as error:
+            troubles.append(OomctlError(f"{_shown(name)}: {error.message}", error.hint))
+        except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            troubles.append(OomctlError(f"{_shown(name)}: {str(error)[:200] or type(error).__name__}"))
+    if not incident.inputs:
+        raise troubles[0] if troubles else OomctlError("no input")
+    if len(incident.unrelated) == len(incident.inputs):
+        raise troubles[0] if troubles else OomctlError(f"{_shown(incident.inputs[0].path)}: {_NOTHING}")
+    incident.skipped += (Skipped("one of the inputs", trouble.message, trouble.hint) for trouble in troubles)
     return incident.evidence()
 
 
@@ -156,7 +192,7 @@ class _Incident:
             pass
         digest = hashed.sha256.hexdigest()
         for i in range(first, len(self.inputs)):
-            if "!" not in self.inputs[i].path:
+            if self.inputs[i].path == path or "!" not in self.inputs[i].path:
                 self.inputs[i] = replace(self.inputs[i], sha256=digest, size=hashed.size)
 
     def _content(self, name: str, content: Content) -> None:

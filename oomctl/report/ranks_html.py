@@ -1,0 +1,120 @@
+"""A job of many ranks as a part of the page: the strip of peaks, the table of ranks, what sets outliers apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from oomctl.model.ranks import Job
+from oomctl.model.report import Report
+from oomctl.report import ranks
+from oomctl.report.texts import clean, place, size
+
+ROWS: Final = 96
+STRIP: Final = 512
+"""Bars of the strip of peaks; ranks beyond share one, the highest counts."""
+_KEYS: Final = {"first": "o2", "followed": "o2", "failed": "o2", "outlier": "o5"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A rank, and where its report is."""
+
+    view: ranks.RowView
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlier:
+    """What sets a rank apart."""
+
+    name: str
+    said: str
+    places: tuple[tuple[str, str, str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """What the template shows of a job."""
+
+    severity: str
+    headline: str
+    ranks: str
+    read: str
+    failed: str
+    missing: str
+    strip: tuple[tuple[float, float, float, str, str], ...]
+    rows: tuple[_Row, ...]
+    left: str
+    staged: bool
+    outliers: tuple[_Outlier, ...]
+    spreads: list[Any]
+    stages: list[Any]
+    limits: tuple[tuple[str, str], ...]
+
+
+def job_view(report: Report, severity: str, rows: int = ROWS) -> JobView | None:
+    """The job of a report for the template; None where it is about one rank.
+
+    Args:
+        report: The report, its other ranks in `others`.
+        severity: Of its verdict.
+        rows: Ranks in the table at most.
+    """
+    job = report.job
+    if job is None:
+        return None
+    views = ranks.row_views(job)
+    kept, counts = ranks.chosen(job, rows)
+    sections = {
+        one.device.rank: f"#d{i}" for i, one in enumerate((report, *report.others)) if one.device.rank is not None
+    }
+    return JobView(
+        severity=severity,
+        headline=clean(job.headline, 1000),
+        ranks=f"{job.ranks:,}",
+        read=f"{job.read:,}",
+        failed=f"{job.failed:,}",
+        missing=ranks.missing_words(job),
+        strip=_strip(job, views),
+        rows=tuple(_Row(views[i], _link(job, i, sections)) for i in kept),
+        left=ranks.left_words(counts),
+        staged=any(view.stage for view in views),
+        outliers=tuple(
+            _Outlier(
+                clean(o.name, 80),
+                ranks.outlier_words(o),
+                tuple(
+                    (*place(p.file, p.line, p.function), "+" + size(p.excess), size(p.bytes), size(p.median))
+                    for p in o.places
+                ),
+            )
+            for o in job.outliers[:6]
+        ),
+        spreads=ranks.spread_rows(job),
+        stages=ranks.stage_rows(job),
+        limits=tuple((clean(x.what), clean(x.reason)) for x in job.limits[:24]),
+    )
+
+
+def _link(job: Job, i: int, sections: dict[int, str]) -> str:
+    row = job.rows[i]
+    if row.page:
+        return row.page
+    return sections.get(row.rank, "") if row.rank is not None else ""
+
+
+def _strip(job: Job, views: tuple[ranks.RowView, ...]) -> tuple[tuple[float, float, float, str, str], ...]:
+    """(x, width, height, colour, text) of each bar, in percent."""
+    count = min(len(views), STRIP)
+    if count < 3:
+        return ()
+    bars = []
+    for k in range(count):
+        span = range(k * len(views) // count, (k + 1) * len(views) // count)
+        top = max(span, key=lambda i: (views[i].role in _KEYS, views[i].ratio))
+        wide = 100 / count
+        text = f"{views[top].name}: {views[top].peak}, {views[top].word}"
+        bars.append((round(k * wide, 3), round(wide * 0.9, 3), round(views[top].ratio * 96, 2),
+                     _KEYS.get(views[top].role, "o1"), text))  # fmt: skip
+    return tuple(bars)
