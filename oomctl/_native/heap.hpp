@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <vector>
 
 namespace oomctl {
 
@@ -15,6 +18,28 @@ struct Block {
     std::int32_t region = -1;  // -1 for a block of a fixed segment
     bool idle = false;
     bool mapped = true;
+};
+
+// A growing table of blocks that never moves one, so that a pointer to it stays good.
+class Blocks {
+  public:
+    void push_back(const Block &block) {
+        if (size_ == pages_.size() * PAGE) pages_.emplace_back(new Block[PAGE]);
+        pages_[size_ / PAGE][size_ % PAGE] = block;
+        ++size_;
+    }
+
+    Block &at(std::size_t i) {
+        if (i >= size_) throw std::out_of_range("block");
+        return pages_[i / PAGE][i % PAGE];
+    }
+
+    std::size_t size() const { return size_; }
+
+  private:
+    static constexpr std::size_t PAGE = 1024;
+    std::vector<std::unique_ptr<Block[]>> pages_;
+    std::size_t size_ = 0;
 };
 
 struct Fit {

@@ -10,7 +10,6 @@ cimport cython
 from cython.operator cimport dereference, predecrement, preincrement
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp cimport bool as cbool
-from libcpp.deque cimport deque
 from libcpp.map cimport map as cmap
 from libcpp.set cimport set as cset
 from libcpp.vector cimport vector
@@ -21,6 +20,11 @@ cdef extern from "heap.hpp" namespace "oomctl" nogil:
         int64_t address, size, born
         int32_t prev, next, arena, region
         cbool idle, mapped
+
+    cdef cppclass Blocks:
+        void push_back(const Block &) except +
+        Block &at(size_t) except +
+        size_t size()
 
     cdef cppclass Fit:
         Fit()
@@ -72,7 +76,7 @@ cdef class Machine:
     cdef cbool expandable, rejects_early
     cdef int64_t max_split, max_waste, large_segment
     cdef double gc_threshold
-    cdef deque[Block] blocks
+    cdef Blocks blocks
     cdef vector[int32_t] unused
     cdef vector[uint8_t] pool_small, pool_reclaims
     cdef vector[int64_t] searches
@@ -231,9 +235,9 @@ cdef class Machine:
                     self._other(op[i], first + i, life[i], size[i], <int32_t>arena[i], fatal)
         return more
 
-    cdef cbool _alloc(
+    cdef int _alloc(
         self, int64_t row, int64_t life, int64_t size, int32_t arena, int64_t address, cbool compare
-    ) except? False nogil:
+    ) except -1 nogil:
         cdef int32_t number = self._take(arena, size)
         cdef Block *block
         if number < 0:
@@ -271,7 +275,7 @@ cdef class Machine:
         self.curve_reserved.push_back(self.reserved)
         return 0
 
-    cdef int32_t _end(self, int64_t life) except? -1 nogil:
+    cdef int32_t _end(self, int64_t life) except -2 nogil:
         """Takes a block out of the live ones; -1 where it is none."""
         cdef int32_t *place = &self.live.at(<size_t>life)
         cdef int32_t number = place[0]
@@ -332,10 +336,10 @@ cdef class Machine:
 
     # Blocks
 
-    cdef Block *_of(self, int32_t number) except NULL nogil:
+    cdef inline Block *_of(self, int32_t number) except NULL nogil:
         return &self.blocks.at(<size_t>number)
 
-    cdef int32_t _new(self, int64_t address, int64_t size, int32_t arena, int32_t region) except -1 nogil:
+    cdef int32_t _new(self, int64_t address, int64_t size, int32_t arena, int32_t region) except -2 nogil:
         cdef Block block
         cdef int32_t number
         block.address, block.size, block.arena, block.region = address, size, arena, region
@@ -398,7 +402,7 @@ cdef class Machine:
         (&self.unmapped.at(<size_t>block.arena)).erase(block.address)
         return 0
 
-    cdef cbool _is_idle(self, int32_t number) except? False nogil:
+    cdef int _is_idle(self, int32_t number) except -1 nogil:
         return number >= 0 and self._of(number).idle
 
     cdef int64_t _growable(self, int32_t number) except? -1 nogil:
@@ -409,7 +413,7 @@ cdef class Machine:
 
     # The heap's own steps
 
-    cdef int32_t _take(self, int32_t arena, int64_t size) except? -1 nogil:
+    cdef int32_t _take(self, int32_t arena, int64_t size) except -2 nogil:
         cdef Idle *idle = &self.idle.at(<size_t>arena)
         cdef Idle.iterator at, after
         cdef int32_t number
@@ -484,7 +488,7 @@ cdef class Machine:
             return self.large_segment
         return (size + SEGMENT_STEP - 1) // SEGMENT_STEP * SEGMENT_STEP
 
-    cdef int32_t _obtain(self, int32_t arena, int64_t size) except? -1 nogil:
+    cdef int32_t _obtain(self, int32_t arena, int64_t size) except -2 nogil:
         cdef int32_t number
         if self.gc_threshold > 0 and self.fraction < UNLIMITED:
             self._collect_garbage()
@@ -503,7 +507,7 @@ cdef class Machine:
         self.retries += 1
         return self._grow(arena, size)
 
-    cdef int32_t _grow(self, int32_t arena, int64_t size) except? -1 nogil:
+    cdef int32_t _grow(self, int32_t arena, int64_t size) except -2 nogil:
         cdef int64_t segment = self._segment_size(size), address
         cdef int32_t number
         if self.reserved + segment > self.fraction:
@@ -530,7 +534,7 @@ cdef class Machine:
         self.reserved -= size
         return 0
 
-    cdef cbool _is_whole(self, int32_t number) except? False nogil:
+    cdef int _is_whole(self, int32_t number) except -1 nogil:
         cdef Block *block = self._of(number)
         return block.prev < 0 and block.next < 0
 
@@ -593,7 +597,7 @@ cdef class Machine:
             self._unmap(ranges.at(i))
         return 0
 
-    cdef cbool _release_oversize(self, int32_t arena, int64_t size) except? False nogil:
+    cdef int _release_oversize(self, int32_t arena, int64_t size) except -1 nogil:
         cdef int64_t wanted = max(size, self.max_split), freed = 0
         cdef Idle *idle = &self.idle.at(<size_t>arena)
         cdef Idle.iterator at = idle.lower_bound(Fit(wanted, LOWEST, -1))
@@ -659,7 +663,7 @@ cdef class Machine:
 
     # Expandable segments
 
-    cdef int32_t _grow_region(self, int32_t arena, int64_t size) except? -1 nogil:
+    cdef int32_t _grow_region(self, int32_t arena, int64_t size) except -2 nogil:
         cdef int32_t number, beyond
         if size > REGION_SIZE:
             return -1
@@ -676,7 +680,7 @@ cdef class Machine:
         self._remove(number)
         return number
 
-    cdef int32_t _start(self, int32_t arena, int64_t size) except? -1 nogil:
+    cdef int32_t _start(self, int32_t arena, int64_t size) except -2 nogil:
         cdef cmap[int64_t, int32_t] *unmapped = &self.unmapped.at(<size_t>arena)
         cdef cmap[int64_t, int32_t].iterator at = unmapped.begin()
         cdef int64_t reach, granule, base
@@ -710,7 +714,7 @@ cdef class Machine:
         self._add_unmapped(number)
         return number
 
-    cdef cbool _is_taken(self, int32_t arena, int64_t base) except? True nogil:
+    cdef int _is_taken(self, int32_t arena, int64_t base) except -1 nogil:
         cdef size_t i
         cdef Region region
         for i in range(self.regions.size()):
@@ -720,7 +724,7 @@ cdef class Machine:
                     return True
         return False
 
-    cdef int32_t _map(self, int32_t number, int64_t size) except? -1 nogil:
+    cdef int32_t _map(self, int32_t number, int64_t size) except -2 nogil:
         cdef Block *block = self._of(number)
         cdef int64_t granule = (&self.regions.at(<size_t>block.region)).granule, address
         cdef int32_t rest
@@ -740,7 +744,7 @@ cdef class Machine:
         self._count_growth(size)
         return self._settle(number)
 
-    cdef int32_t _settle(self, int32_t number) except? -1 nogil:
+    cdef int32_t _settle(self, int32_t number) except -2 nogil:
         cdef Block *block = self._of(number)
         cdef int32_t below = block.prev, above
         if self._is_idle(below):
