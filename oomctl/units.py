@@ -54,3 +54,13 @@ def format_size(size: int) -> str:
         if value < 1023.995 or unit == "PiB":
             return f"{sign}{value:.2f} {unit}"
     raise AssertionError("unreachable")
+
+
+def half_digit(size: int) -> int:
+    """Bytes by which a size that was printed with two decimals may differ from the true one.
+
+    Args:
+        size: Bytes of the printed figure; units change at exact powers of 1024 as in torch's `format_size`.
+    """
+    unit = GIB if size > GIB else MIB if size > MIB else KIB if size > KIB else 1
+    return -(-unit // 200) if unit > 1 else 0

@@ -12,6 +12,7 @@ from oomctl.analysis.moment import Heap, Moment
 from oomctl.model.log import OomEvent
 from oomctl.model.report import Budget, Request
 from oomctl.model.snapshot import DeviceSnapshot
+from oomctl.units import half_digit
 
 _DRIVER_SLACK: Final = 32 << 20
 """A nearly full card can refuse a segment although a little more than its size is reported free."""
@@ -42,10 +43,8 @@ def limit_of(
     segment = request.segment_size
     capped: bool | None = None
     if message is not None:
-        # The printed figure is rounded to half a hundredth of its unit.
         allowed = message.allowed or 0
-        slack = 6 << 20 if allowed >= 1 << 30 else 6 << 10
-        capped = bool(allowed) and heap.reserved + segment > allowed - slack
+        capped = bool(allowed) and heap.reserved + segment > allowed - half_digit(allowed)
         if capped:
             return allowed, "fraction"
     if free is None:
@@ -113,8 +112,6 @@ def books(
         if non_pytorch is not None and others is not None:
             unexplained = total - free - reserved - non_pytorch - others
     usable = heap.hole_size[split | (whole & _same(heap, request))] if request is not None else heap.hole_size
-    need = request.size if request is not None else None
-    room = None if limit is None else limit - active
     return Budget(
         device_total=total,
         limit=limit,
@@ -134,10 +131,21 @@ def books(
         idle_whole_segments=idle(whole),
         idle_other_streams=idle(other),
         idle_private_pools=idle(private),
-        shortage=None if need is None or limit is None or room is None else max(need - (limit - reserved), 0),
+        shortage=_shortage(request, limit, limit_kind, reserved, free),
         largest_hole=int(usable.max()) if len(usable) else 0,
         source="segments" if device.trace is None else "trace",
     )
+
+
+def _shortage(
+    request: Request | None, limit: int | None, limit_kind: str | None, reserved: int, free: int | None
+) -> int | None:
+    """Bytes that were missing for the segment; None where the figures leave that open."""
+    if request is None or request.segment_size is None or limit is None or limit_kind == "fraction_bracket":
+        return None
+    if limit_kind == "device" and free is not None and free >= request.segment_size:
+        return None  # a nearly full card refused although this much was reported free
+    return max(request.segment_size - (limit - reserved), 0)
 
 
 def _same(heap: Heap, request: Request | None) -> Any:

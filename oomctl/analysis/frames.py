@@ -17,6 +17,7 @@ _LIBRARY_PATH: Final = re.compile(
     r"|[/\\]torch[/\\](?:nn|optim|utils|autograd|cuda|distributed|_[a-z]+|amp|fx|jit|func|library|profiler|testing)[/\\]"
     r"|[/\\](?:torch[/\\](?:functional|_tensor|_ops|_jit_internal|random|serialization))\.py$"
     r"|[/\\]src[/\\](?:transformers|accelerate|peft|trl|diffusers|lightning|deepspeed|datasets)[/\\]"
+    r"|[/\\]oomctl[/\\](?:cli|recorder)[/\\]|[/\\]oomctl[/\\]__main__\.py$"
     r"|torchinductor_|[/\\]torch_compile_debug[/\\]|[/\\]triton[/\\]"
     r"|^torch[/\\]"
 )

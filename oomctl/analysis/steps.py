@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomctl.analysis.phases import FORWARD, phases
+from oomctl.model.coding import coded, grouped
 from oomctl.model.snapshot import Action, Annotation, DeviceSnapshot, Snapshot
 from oomctl.model.stacks import Frame
 
@@ -60,7 +61,14 @@ def find_steps(snapshot: Snapshot, device: DeviceSnapshot, active: NDArray[np.in
     if device.trace is None or event < 0:
         return NO_STEPS
     marked = _from_annotations(snapshot.annotations, device, event)
-    return marked if marked is not None else _from_period(device, active, 0, event)
+    if marked is not None:
+        return marked
+    found = _from_period(device, active, 0, event)
+    if len(found):
+        used = _stacks_between(device, int(found.starts[0]), int(found.starts[-1]))
+        if _within_module(snapshot, used):  # the layers of one pass, not steps
+            return NO_STEPS
+    return found
 
 
 def find_inner_loop(
@@ -96,12 +104,18 @@ def find_inner_loop(
         found = _from_period(device, active, begin, event)
         if not len(found):
             continue
-        first, last = int(found.starts[0]), int(found.starts[-1])
-        used = np.unique(trace.stack[first:last][trace.action[first:last] == Action.ALLOC])
+        used = _stacks_between(device, int(found.starts[0]), int(found.starts[-1]))
         modules = bool((code[used] == FORWARD).any())
         if modules and not _within_module(snapshot, used):
             return found
     return NO_STEPS
+
+
+def _stacks_between(device: DeviceSnapshot, first: int, last: int) -> NDArray[np.int32]:
+    """Distinct stacks of the allocations from one event to another."""
+    trace = device.trace
+    assert trace is not None
+    return np.unique(trace.stack[first:last][trace.action[first:last] == Action.ALLOC])
 
 
 def _within_module(snapshot: Snapshot, stacks: NDArray[np.int32]) -> bool:
@@ -175,19 +189,19 @@ def _from_period(device: DeviceSnapshot, active: NDArray[np.int64], begin: int, 
     allocs = begin + np.flatnonzero(trace.action[begin : event + 1] == Action.ALLOC)
     if len(allocs) < 2 * FEWEST:
         return NO_STEPS
-    values, codes = np.unique(signatures(device)[allocs], return_inverse=True)
-    order = np.argsort(codes, kind="stable")
+    values, codes = coded(signatures(device)[allocs])
+    order = grouped(codes, len(values))
     counts = np.bincount(codes, minlength=len(values))
     ends = np.cumsum(counts)
+    reach = order[ends - 1] - order[ends - counts]
+    # Often enough, over most of the trace, and not back to back, which is a loop within a step.
+    likely = (counts >= FEWEST) & (reach >= 0.4 * len(allocs)) & (reach >= 2 * (counts - 1))
     regular: dict[int, list[tuple[float, NDArray[np.int64]]]] = {}
-    for code in np.flatnonzero(counts >= FEWEST):
+    for code in np.flatnonzero(likely):
         at = order[ends[code] - counts[code] : ends[code]]
         gaps = np.diff(at)
         mean = float(gaps.mean())
-        if mean < 2:  # back to back: a loop within a step
-            continue
-        # Steady until the moment, over most of the trace.
-        if (at[-1] - at[0]) < 0.4 * len(allocs) or len(allocs) - at[-1] > 2.5 * float(np.median(gaps)) + 8:
+        if len(allocs) - at[-1] > 2.5 * float(np.median(gaps)) + 8:  # not steady until the moment
             continue
         spread = float(gaps.std()) / mean
         if spread <= _REGULAR:

@@ -15,6 +15,7 @@ CODES: Final[dict[tuple[str, str | None], str]] = {
     ("leak", None): "OOM201",
     ("transient_peak", None): "OOM300",
     ("transient_peak", "oversized_request"): "OOM301",
+    ("transient_peak", "impossible_request"): "OOM304",
     ("transient_peak", "step_growth"): "OOM302",
     ("transient_peak", "first_step"): "OOM303",
     ("capacity", None): "OOM401",

@@ -24,10 +24,10 @@ from oomctl.model.common import Skipped, VersionRange
 from oomctl.model.conclusion import Conclusion, Facts
 from oomctl.model.evidence import Evidence
 from oomctl.model.log import OomEvent
-from oomctl.model.report import Device, EvidenceItem, Report, Verdict, WhatIf
+from oomctl.model.report import Device, EvidenceItem, Report, Steps, Verdict, WhatIf
 from oomctl.model.snapshot import Action, DeviceSnapshot, Snapshot
 from oomctl.progress import Progress, silent
-from oomctl.units import format_size
+from oomctl.units import format_size, half_digit
 
 
 def conclude_snapshots(
@@ -96,7 +96,7 @@ def _conclude(
         limits=(*evidence.skipped, *snapshot.skipped, *_limits(found, message), *unproved),
         whatif=replayed,
         timeline=timeline(found, ranking),
-        steps=steps(found),
+        steps=_steps(found, verdict),
         holes=holes(found),
         segment_map=segment_map(found, ranking),
         fingerprint=_fingerprint(verdict, ranking),
@@ -241,7 +241,7 @@ def _limits(found: Incident, message: OomEvent | None) -> tuple[Skipped, ...]:
             Skipped(
                 "the moment of the failure, growth and replay",
                 "the snapshot has segments but no trace; recording was off, or was stopped before the dump",
-                "call torch.cuda.memory._record_memory_history() at the start and dump before disabling it",
+                "call torch.cuda.memory._record_memory_history(context='alloc') first, and dump before disabling it",
             )
         )
     if found.truncated:
@@ -255,7 +255,7 @@ def _limits(found: Incident, message: OomEvent | None) -> tuple[Skipped, ...]:
     if not found.has_stacks:
         told.append(
             Skipped(
-                "whose code it was", "the recording has no stack frames", "record with stacks='python', context='all'"
+                "whose code it was", "the recording has no stack frames", "record with stacks='python', context='alloc'"
             )
         )
     if found.failed and message is None:
@@ -286,13 +286,15 @@ def _replayed(found: Incident, progress: Progress) -> tuple[WhatIf | None, tuple
     low = high = None
     if b.limit_kind == "fraction_bracket":
         low, high = int(found.reserved[: found.moment.event + 1].max()), b.limit
+    elif b.limit_kind == "fraction" and b.limit is not None:
+        half = half_digit(b.limit)  # the message rounds it
+        low, high = b.limit - half, b.limit + half
     try:
         runs = what_if(
             found.snapshot,
             found.device.index,
             None,
             torch=newest(found.torch),
-            limit=b.limit if b.limit_kind == "fraction" else None,
             limit_low=low,
             limit_high=high,
             until=found.moment.event,
@@ -302,6 +304,14 @@ def _replayed(found: Incident, progress: Progress) -> tuple[WhatIf | None, tuple
     except OomctlError as error:
         return None, (Skipped("what other settings would have done", error.message, error.hint),)
     return runs, ()
+
+
+def _steps(found: Incident, verdict: Verdict) -> Steps | None:
+    """The steps; how long memory lasts is said only of a leak."""
+    rows = steps(found)
+    if rows is None or verdict.cls == "leak":
+        return rows
+    return replace(rows, growth_per_step=None, steps_to_oom=None)
 
 
 def _fingerprint(verdict: Verdict, ranking: Ranking) -> str:

@@ -128,10 +128,15 @@ PAGES: Final[tuple[Page, ...]] = (
     _page(
         "transient_peak",
         "oversized_request",
-        "One request is most of the limit, or more than all of it",
-        "A request larger than the card is nearly always a mistake in shapes: a broadcast, an index taken for a "
-        "size, a "
-        "sequence that was not cut.",
+        "One request is most of the limit",
+        "A score matrix, a full set of logits, a copy of everything at once: the report names the line that asked.",
+        see=("transient_peak", "fused-attention", "chunked-loss"),
+    ),
+    _page(
+        "transient_peak",
+        "impossible_request",
+        "One request is larger than all that the allocator may use",
+        "Nearly always a mistake in shapes: a broadcast, an index taken for a size, a sequence that was not cut.",
         see=("transient_peak", "shape-check"),
     ),
     _page(
@@ -203,7 +208,7 @@ PAGES: Final[tuple[Page, ...]] = (
         "not_an_oom",
         None,
         "It resembles an out-of-memory, but memory was not short",
-        'An illegal index that surfaces as a cuBLAS allocation failure, a garbage size ("more than 1EB"), a file error. '
+        'An illegal index that surfaces as a cuBLAS failure, a garbage size ("more than 1EB"), a file error. '
         "Run again with CUDA_LAUNCH_BLOCKING=1 to see the real place.",
         see=("debug-the-real-error",),
     ),

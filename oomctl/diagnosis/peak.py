@@ -78,7 +78,7 @@ class TransientPeak:
                 f"the request alone is {need / max(limit, 1):,.1f} times the limit",
                 (("requested", need), ("limit", limit)),
             )
-            return Finding(self.cls, "oversized_request", need, True, 0.95, headline, (item,))
+            return Finding(self.cls, "impossible_request", need, True, 0.95, headline, (item,))
         if only_loading(incident):
             return None
         shape = step_shape(incident)

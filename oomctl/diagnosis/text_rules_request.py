@@ -59,7 +59,7 @@ def larger_than_the_card(p: Picture, c: Context) -> Opinion | None:
     if times >= 2:
         return Opinion(
             "transient_peak",
-            "oversized_request",
+            "impossible_request",
             "medium",
             f"One request of {size(p.request)} is {times:.1f} times the {size(p.limit)} there are: a shape has blown "
             f"up",

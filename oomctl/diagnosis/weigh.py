@@ -6,7 +6,7 @@ from typing import Final
 
 from oomctl.diagnosis.base import Finding
 from oomctl.diagnosis.codes import code_for
-from oomctl.model.report import Contribution, EvidenceItem, Verdict
+from oomctl.model.report import Contribution, Verdict
 from oomctl.units import format_size
 
 CLEAR: Final = 2.0
@@ -33,7 +33,7 @@ def weigh(findings: list[Finding], weaknesses: list[str]) -> Verdict:
     def order(f: Finding) -> tuple[int, int]:
         if f.cls == "external":
             return (0, -f.share)
-        if f.subtype == "oversized_request" and f.strength > 0.9:
+        if f.subtype == "impossible_request":
             return (1, -f.share)
         if f.cls in ("fragmentation", "leak"):
             return (2, -f.share)
@@ -74,10 +74,9 @@ def _contributing(findings: list[Finding]) -> tuple[Contribution, ...]:
 def _undecided(findings: list[Finding]) -> Verdict:
     """Nothing is decisive: the largest findings are shown, none is claimed."""
     ordered = sorted(findings, key=lambda f: -f.share)
-    items = tuple(EvidenceItem(f"{f.cls}: {f.headline}", (("share", f.share),)) for f in ordered[:3])
     if ordered:
         named = " and ".join(f"{f.cls} ({format_size(f.share)})" for f in ordered[:2])
         headline = f"no single cause would have made the difference: {named} each took part"
     else:
         headline = "the evidence does not show a cause"
-    return Verdict("uncertain", None, code_for("uncertain"), "low", headline, items, _contributing(ordered))
+    return Verdict("uncertain", None, code_for("uncertain"), "low", headline, (), _contributing(ordered))

@@ -49,6 +49,8 @@ def _entries(report: Report, facts: Facts) -> list[Entry]:
     verdict = report.verdict
     names = (facts.operation, *facts.functions, *facts.hint)
     fitting = [e for e in ENTRIES if e.applies(verdict.cls, verdict.subtype, names, facts.phase)]
+    if report.timeline is not None:
+        fitting = [e for e in fitting if e.slug != "record-a-snapshot"]  # there is one
     fitting.sort(key=lambda e: -e.weight)
     return fitting[:MOST_ENTRIES]
 

@@ -141,7 +141,7 @@ CODE: Final[tuple[Entry, ...]] = (
     Entry(
         "shape-check",
         "code",
-        ("transient_peak/oversized_request",),
+        ("transient_peak/impossible_request",),
         "Check the shapes at {site}: a broadcast, an index or a length makes this tensor far too large",
         "The single request is larger than the card: no setting and no smaller batch of the same shape helps.",
         weight=5,

@@ -87,7 +87,7 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         ("uncertain",),
         "Record a snapshot, which decides it",
         "Text alone does not show what held the memory, or whether it grew.",
-        example="torch.cuda.memory._record_memory_history(max_entries=200_000, stacks='python')\n...\n"
+        example="torch.cuda.memory._record_memory_history(max_entries=200_000, context='alloc', stacks='python')\n...\n"
         "torch.cuda.memory._dump_snapshot('oom.pickle')      # in the except block, before disabling",
         applicability="safe",
         weight=10,

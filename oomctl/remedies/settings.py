@@ -9,7 +9,6 @@ from oomctl.model.alloc_conf import AllocConf, env_name, export_line, format_con
 from oomctl.model.common import Version
 from oomctl.model.conclusion import Facts
 from oomctl.model.report import Identity, Remedy, ReplayEffect, WhatIf, WhatIfRun
-from oomctl.units import format_size
 
 ASYNC: Final = "backend:cudaMallocAsync"
 EXPANDABLE: Final = "expandable_segments:True"
@@ -116,8 +115,6 @@ def _advice(run: WhatIfRun, identity: Identity, before: int | None, facts: Facts
         why = "By its live bytes the failing request would have been served from the driver's own pool (an estimate)."
     else:
         why = "Replayed on your own trace, the failing request would have been served."
-        if run.peak_reserved is not None and before is not None:
-            why += f" Peak reserved {format_size(before)} → {format_size(run.peak_reserved)}."
     return Remedy(
         kind="alloc_conf",
         title=f"Set {run.alloc_conf}" if run.alloc_conf else "Drop the allocator settings in force",
