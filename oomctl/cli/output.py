@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from oomctl.errors import OomctlError
+from oomctl.files import mode_of, staged, unwritable
 
 
 def write_stdout(text: str) -> None:
@@ -78,16 +79,17 @@ def write_file(path: str, text: str) -> int:
     data = text.encode("utf-8", "replace")
     try:
         target = os.path.realpath(path)
-        mode = _mode(target)
+        mode = mode_of(target)
         if mode is not None and not stat.S_ISREG(mode):
             if stat.S_ISDIR(mode):
                 raise OomctlError(f"cannot write {path}: it is a directory", "give a file name")
             with open(path, "wb") as stream:
                 stream.write(data)
         else:
-            _replace(target, data, mode)
+            with staged(path) as temporary, open(temporary, "wb") as stream:
+                stream.write(data)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     return len(data)
 
 
@@ -105,46 +107,10 @@ def check_target(path: str, inputs: Sequence[str] = ()) -> None:
     if target in (os.path.realpath(one) for one in inputs):
         raise OomctlError(f"will not write {path}: it is one of the inputs", "give another name")
     try:
-        mode = _mode(target)
+        mode = mode_of(target)
         if mode is None or stat.S_ISREG(mode):
             handle, temporary = tempfile.mkstemp(prefix=".oomctl-", dir=os.path.dirname(target))
             os.close(handle)
             os.unlink(temporary)
     except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: str, error: OSError) -> OomctlError:
-    return OomctlError(
-        f"cannot write {path}: {error.strerror or error}", "give another folder; nothing was written here"
-    )
-
-
-def _mode(path: str) -> int | None:
-    try:
-        return os.stat(path).st_mode
-    except FileNotFoundError:
-        return None
-
-
-def _replace(target: str, data: bytes, mode: int | None) -> None:
-    if mode is not None and not os.access(target, os.W_OK):
-        raise PermissionError(13, "Permission denied")
-    handle, temporary = tempfile.mkstemp(prefix=".oomctl-", dir=os.path.dirname(target))
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, stat.S_IMODE(mode) if mode is not None else 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+        raise unwritable(path, error) from error
