@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from oomctl.allocator.address import DriverCall
 from oomctl.allocator.policy import SMALL_REQUEST
 from oomctl.allocator.start import OldBlock, Owner, Start, start_state
+from oomctl.model.coding import coded
 from oomctl.model.snapshot import DEFAULT_POOL, Action, BlockState, DeviceSnapshot, PoolId, Trace
 
 _SEGMENT_ACTIONS = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
@@ -100,8 +101,17 @@ class _Rows:
 
     def sorted(self) -> tuple[NDArray[Any], ...]:
         op, block, size, group, address, event, rank = (np.concatenate(c) for c in zip(*self.parts, strict=True))
-        order = np.lexsort((rank, event))
+        order = self._order(event, rank)
         return tuple(np.ascontiguousarray(c[order]) for c in (op, block, size, group, address, event))
+
+    @staticmethod
+    def _order(event: NDArray[np.int64], rank: NDArray[np.int8]) -> NDArray[np.int64]:
+        """By event, then rank. Nearly always each pair of them occurs once, and then every row knows its place."""
+        place = event * 2 + rank
+        row_at = np.full(int(place.max(initial=-1)) + 1, -1, np.int32)
+        row_at[place] = np.arange(len(place), dtype=np.int32)
+        order = row_at[row_at >= 0]
+        return order.astype(np.int64) if len(order) == len(place) else np.lexsort((rank, event))
 
 
 def read_calls(trace: Trace) -> tuple[DriverCall, ...]:
@@ -122,13 +132,12 @@ def read_requests(device: DeviceSnapshot) -> Requests:
     calls = read_calls(trace)
     pools = _pool_of_events(device, trace, calls)
     # (pool, stream) pairs as one code each; stream handles are arbitrary 64-bit values.
-    streams, stream_code = np.unique(trace.stream, return_inverse=True)
-    pairs, group = np.unique(pools.astype(np.int64) * len(streams) + stream_code.reshape(-1), return_inverse=True)
+    streams, stream_code = coded(trace.stream)
+    pairs, group = coded(pools * np.int32(len(streams)) + stream_code)
     groups = tuple((device.pools[p // len(streams)], int(streams[p % len(streams)])) for p in pairs.tolist())
-    group = group.reshape(-1).astype(np.int32)
 
     rows = _Rows()
-    lives = _Lives(trace.action, trace.address, trace.stack)
+    lives = _Lives(trace)
     allocs = lives.alloc[lives.has_alloc]
     rows.add(
         Op.ALLOC,
@@ -198,9 +207,9 @@ class _Lives:
         at_once: bool[lives]; freed without waiting: both events are adjacent and come from the same call.
     """
 
-    def __init__(self, action: NDArray[np.uint8], address: NDArray[np.uint64], stack: NDArray[np.int32]) -> None:
-        rows = np.flatnonzero(action <= Action.FREE_COMPLETED)
-        order = rows[np.argsort(address[rows], kind="stable")]
+    def __init__(self, trace: Trace) -> None:
+        order = trace.by_address().astype(np.int64)
+        action, address, stack = trace.action, trace.address, trace.stack
         kinds, where = action[order], address[order]
         new_address = np.ones(len(order), bool)
         new_address[1:] = where[1:] != where[:-1]

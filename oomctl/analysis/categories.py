@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomctl.analysis.incident import Incident
-from oomctl.analysis.phases import BACKWARD, FORWARD, LOAD, OPTIMIZER, phases
+from oomctl.analysis.phases import BACKWARD, FORWARD, LOAD, OPTIMIZER, first_marked, phases
 from oomctl.model.report import CategoryRow
-from oomctl.model.stacks import StackTable
+from oomctl.model.stacks import Frame, StackTable
 
 CATEGORIES: Final = (
     "unknown",
@@ -73,20 +73,19 @@ def categories_of(incident: Incident) -> NDArray[np.int8]:
 
 def _by_name(stacks: StackTable) -> NDArray[np.int8]:
     """int8[stacks + 1]: category that a function's name alone gives away, `UNKNOWN` for most."""
-    codes = []
-    for frames in stacks:
-        code = UNKNOWN
-        for frame in frames[:12]:
-            if _WORKSPACE.search(frame.name) and "::" in frame.name:
-                code = WORKSPACE
-            elif _STATE.match(frame.name):
-                code = OPTIMIZER_STATE
-            elif _INPUT.match(frame.name):
-                code = INPUTS
-            if code:
-                break
-        codes.append(code)
-    return np.array([*codes, UNKNOWN], np.int8)
+    codes = np.array([_name_says(frame) for frame in stacks.frames], np.int8)
+    out = np.full(len(stacks) + 1, UNKNOWN, np.int8)
+    found, place = first_marked(stacks, codes != UNKNOWN, deepest=12)
+    out[:-1][found] = codes[stacks.frame_ids[place]]
+    return out
+
+
+def _name_says(frame: Frame) -> int:
+    if "::" in frame.name and _WORKSPACE.search(frame.name):
+        return WORKSPACE
+    if _STATE.match(frame.name):
+        return OPTIMIZER_STATE
+    return INPUTS if _INPUT.match(frame.name) else UNKNOWN
 
 
 def category_rows(incident: Incident) -> tuple[CategoryRow, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomctl.analysis.lives import BEFORE, Lives
+from oomctl.model.coding import coded
 
 _HISTORY: Final = 5
 """Growths per step that a group must already hold at the start of a window of few steps."""
@@ -79,7 +80,7 @@ def measure_growth(
     bounds = np.append(starts, event + 1)
     now = lives.alive(event) & ~exclude
     total = int(lives.size[now].sum())
-    candidates, inverse = np.unique(signature, return_inverse=True)
+    candidates, inverse = coded(signature)
     by_group = np.bincount(inverse, np.where(now & (lives.born > BEFORE), lives.size, 0), len(candidates))
     chosen = np.flatnonzero(by_group > max(_SMALLEST_SHARE * total, 0))
     chosen = chosen[np.argsort(-by_group[chosen], kind="stable")][:400]

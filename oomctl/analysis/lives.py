@@ -124,8 +124,7 @@ def _pair(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[n
     free_completed, in that order.
     """
     n = len(trace)
-    rows = np.flatnonzero(trace.action <= Action.FREE_COMPLETED)
-    order = rows[np.argsort(trace.address[rows], kind="stable")]
+    order = trace.by_address()
     action, address = trace.action[order], trace.address[order]
     starts = np.ones(len(order), bool)
     if len(order):
@@ -194,7 +193,7 @@ def _join(
     old = np.flatnonzero(~touched)
     pending = final["state"][old] == BlockState.ACTIVE_PENDING_FREE
     birth = np.concatenate([np.full(len(old), BEFORE), born])
-    order = np.argsort(birth, kind="stable")
+    order = _by_birth(birth, n)
     return Lives(
         address=np.concatenate([final_address[old], address])[order],
         requested=np.concatenate([final["requested"][old], requested]).astype(np.int64)[order],
@@ -208,3 +207,11 @@ def _join(
         events=n,
         strays=strays,
     )
+
+
+def _by_birth(birth: NDArray[np.int64], events: int) -> NDArray[np.int64]:
+    """Rows in the order of birth; those from before the trace first, as they come. No event makes two blocks."""
+    made = np.flatnonzero(birth >= 0)
+    row_of = np.full(events, -1, np.int64)
+    row_of[birth[made]] = made
+    return np.concatenate([np.flatnonzero(birth < 0), row_of[row_of >= 0]])

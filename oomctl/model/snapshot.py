@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -62,6 +62,7 @@ class Trace:
         metadata: int32[n], index into `texts` of the user_metadata (torch 2.10+), -1 for none; or None.
         texts: What `context` and `metadata` point into.
         device_free: Event index of each oom -> free bytes that cudaMemGetInfo reported then.
+        order: What `by_address` returns, once it is known; it follows from the other columns.
     """
 
     action: NDArray[np.uint8]
@@ -75,9 +76,22 @@ class Trace:
     metadata: NDArray[np.int32] | None
     texts: tuple[str, ...]
     device_free: Mapping[int, int]
+    order: NDArray[np.int32] | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         return len(self.action)
+
+    def by_address(self) -> NDArray[np.int32]:
+        """int32[m]: events of blocks (alloc, free_requested, free_completed) by address, then in order of time."""
+        if self.order is None:
+            rows = np.flatnonzero(self.action <= Action.FREE_COMPLETED)
+            self.remember(rows[np.argsort(self.address[rows], kind="stable")].astype(np.int32))
+            assert self.order is not None
+        return self.order
+
+    def remember(self, order: NDArray[np.int32]) -> None:
+        """Keeps what `by_address` is to return, for whoever knows it already."""
+        object.__setattr__(self, "order", order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -40,7 +40,7 @@ def read_compiled(pieces: Iterable[bytes | memoryview]) -> Snapshot | None:
     native = _native.kernel("decode")
     if native is None:
         return None
-    decoder = native.Decoder(int.from_bytes(os.urandom(8), "little"))
+    decoder = native.Decoder(random_seed())
     try:
         for piece in pieces:
             decoder.feed(piece)
@@ -152,7 +152,7 @@ class _Builder(TraceBuilder):
     def finish(self) -> Trace:
         """The columns."""
         rows = self._rows
-        return Trace(
+        trace = Trace(
             action=rows["action"],
             address=rows["address"],
             size=rows["size"],
@@ -165,3 +165,12 @@ class _Builder(TraceBuilder):
             texts=tuple(self._text_codes),
             device_free=self._free,
         )
+        kernel = _native.kernel("order")
+        if kernel is not None:
+            trace.remember(kernel.by_address(trace.action, trace.address, random_seed()))
+        return trace
+
+
+def random_seed() -> int:
+    """A number that no file can know."""
+    return int.from_bytes(os.urandom(8), "little")

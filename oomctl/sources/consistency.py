@@ -169,11 +169,11 @@ def _ends_differently(device: DeviceSnapshot, trace: Trace) -> tuple[int, int]:
 def _ends(trace: Trace) -> _Ends | None:
     """None where the trace leaves out the allocations or the frees (`skip_actions`), or has none."""
     free = Action.FREE_COMPLETED if (trace.action == Action.FREE_COMPLETED).any() else Action.FREE_REQUESTED
-    telling = ((trace.action == Action.ALLOC) | (trace.action == free)).nonzero()[0]
-    lives = trace.action[telling] == Action.ALLOC
-    if not lives.any() or lives.all():
+    if not (trace.action == Action.ALLOC).any() or not (trace.action == free).any():
         return None
-    address = trace.address[telling]
-    _, last = np.unique(address[::-1], return_index=True)
-    row = telling[len(telling) - 1 - last]
+    order = trace.by_address()
+    action = trace.action[order]
+    order = order[(action == Action.ALLOC) | (action == free)]
+    address = trace.address[order]
+    row = order[np.append(address[1:] != address[:-1], True)]
     return _Ends(trace.address[row], trace.size[row], trace.action[row] == Action.ALLOC)
