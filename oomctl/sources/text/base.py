@@ -97,6 +97,8 @@ class Findings:
     torch: list[VersionRange] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
+    weak: set[tuple[str, int | None]] = field(default_factory=set)
+    """Weak mentions that are known already, by kind and rank: one of each is enough."""
 
     def room(self, kind: str, have: int) -> bool:
         """Whether one more finding of this kind is kept; counts those that are not."""

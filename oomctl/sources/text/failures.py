@@ -60,8 +60,12 @@ def _add(kind: Kind, match: re.Match[str], line: Line, found: Findings, *, as_ev
     rank = line.rank if line.rank is not None else found.rank
     if kind.slug not in EVENTS_ONLY and found.room("signs", len(found.signs)):
         found.signs.append(Sign(kind.slug, text, line.no, found.source, size, rank))
+    if kind.weak and (kind.slug, rank) in found.weak:
+        return
     if not as_event or not found.room("messages", len(found.events)):
         return
+    if kind.weak:
+        found.weak.add((kind.slug, rank))
     event = OomEvent(
         backend=kind.backend,
         rank=rank,

@@ -57,6 +57,7 @@ _ENDS: Final = re.compile(
 )
 _CLASS: Final = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|OutOfMemory))\s*[:(]\s*['\"]?\s*$")
 _TEST: Final = re.compile(r"([\w/.-]+\.py(?:::[\w\[\].]+)+)-(?:\w+\.)*\w*Error:(?:CUDA|HIP|XPU)?$")
+_COUNTED: Final = re.compile(r"(trial|fold|batch|step|epoch|iteration|sample|case)[#:=]?(\d{1,9})", re.IGNORECASE)
 _WORDS_BEFORE: Final = re.compile(r"(?:[A-Za-z_][\w.]*(?:Error|Exception|Warning)\b|[:('\"\s\[\]-])+$")
 
 
@@ -145,7 +146,14 @@ def _event(squeezed: Squeezed, anchor: re.Match[str], body: str, found: Findings
         **{key: value for key, value in values.items() if value is not None},  # type: ignore[arg-type]
     )
     test = _TEST.search(squeezed.text, max(0, anchor.start() - 300), anchor.start())
-    subject = test[1] if test else _WORDS_BEFORE.sub("", before).strip()
+    near = list(_COUNTED.finditer(squeezed.text, max(0, anchor.start() - 400), anchor.start()))
+    counted = near[-1] if near else None
+    if test:
+        subject = test[1]
+    elif counted:
+        subject = f"{counted[1].lower()} {counted[2]}"
+    else:
+        subject = _WORDS_BEFORE.sub("", before).strip()
     return RawEvent(event, subject, numbered=True, tag=line.tag, time=line.time, end=last.no, part=line.part), len(body)
 
 

@@ -56,8 +56,12 @@ _PREFIXES: Final = tuple(
     for starts, pattern in (
         (">", r"(?P<quote>(?:>(?!>>)[ \t]?)+)"),
         ("\u2502\u2503\u2551\u258f\u258c", r"(?P<box>[\u2502\u2503\u2551\u258f\u258c] ?)"),
-        ("#", r"(?P<comment>#{1,6}(?:[ \t](?=\S)|[ \t]*$|(?=\|)))"),
-        ("[0123456789JFMASONDTW", rf"(?P<stamp>{_STAMP})(?:[ \t]*[|:\-]{{0,2}}[ \t]|(?=\[))"),
+        ("#", r"(?P<comment>#{1,6}(?:[ \t]|$|(?=\|)))"),
+        ("[0123456789JFMASONDTW", rf"(?P<stamp>{_STAMP})(?:[ \t]|(?=\[)|$)"),
+        (
+            "|-:",
+            rf"(?P<joint>[|:-]{{1,2}})[ \t](?={_LEVEL}(?:[ :|\-\]]|$)|(?:[a-z_]\w*\.)+[a-z_]\w* [|-] |[a-z_]\w* - )",
+        ),
         ("[Rr", r"\[?(?P<rank1>[Rr]ank[ :=_]?(?P<r1>\d{1,5}))\b\]?(?:[:>]| \|)? ?"),
         (
             "[",
@@ -75,16 +79,16 @@ _PREFIXES: Final = tuple(
             r"\((?P<tag4>raylet|autoscaler|gcs_server|"
             r"[A-Za-z_]*(?:Worker|Actor|Runner|Trainer|Engine|Proc)\w*[^()]{0,60})\) ?",
         ),
-        ("0123456789", r"(?P<tag5>(?P<r5>\d{1,4})):(?: (?=\S| {2,}\S)|$|(?=[^\d\s]))"),
+        ("0123456789", r"(?P<tag5>(?P<r5>\d{1,4})):(?: |$|(?=[^\d\s]))"),
         ("[", r"\[(?P<tag6>pod/[\w./-]+|[\w.-]+-(?:worker|master|launcher|node)-?\d*(?:/[\w.-]+)?)\] ?"),
         (
             "abcdefghijklmnopqrstuvwxyz0123456789",
             r"(?P<tag7>(?:pod/)?[a-z0-9][a-z0-9.-]{0,60}?(?:worker|master|launcher|node|pod|rank|train|replica|gpu|job|host)"
             r"[a-z0-9.-]{0,60}-(?P<r7>\d{1,4})(?:[/ ][\w.-]+)?)(?:: ?| +\| | (?=[A-Z\[ ]))",
         ),
-        ("abcdefghijklmnopqrstuvwxyz_", r"(?P<logger>(?:[a-z_]\w*\.)+[a-z_]\w*) (?:\||-|::) (?=\S)"),
-        ("", r"(?P<tag8>[A-Za-z][\w.-]*\d) +\| (?!\|)"),
-        ("[DIWECFSeiws", rf"(?P<level>{_LEVEL})(?:[:\s|-]+|$)"),
+        ("abcdefghijklmnopqrstuvwxyz_", r"(?P<logger>(?:[a-z_]\w*\.)+[a-z_]\w*) (?:\||-|::) "),
+        ("", r"(?P<tag8>[A-Za-z][\w.-]*\d) +\|(?: |$)"),
+        ("[DIWECFSeiws", rf"(?P<level>{_LEVEL})(?:[ \t]*[:|-](?:[ \t]|$)|[ \t]+|:|$)"),
         ("[WIEFD", r"(?P<glog>\[?[WIEFD]\d{3,4} \d\d:\d\d:\d\d\.\d+(?: +\d+)? [\w./-]+:\d+\])[ \t]?"),
         (
             "",

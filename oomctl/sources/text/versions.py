@@ -30,7 +30,7 @@ def of_message(squeezed: str) -> VersionRange:
     if re.search(r"[\d.]+(?:bytes|[KMGT]i?B)cached", squeezed):
         return CACHED
     if "reservedintotal" in squeezed or "totalcapacity;" in squeezed:
-        if "avoidfragmentation" in squeezed or "PYTORCH_CUDA_ALLOC_CONF" in squeezed:
+        if "Ifreservedmemoryis" in squeezed:
             return RESERVED_HINT
         allowed = re.search(r"[KMGT]i?Ballowed;", squeezed) is not None
         return VersionRange((1, 8), (2, 0)) if allowed else RESERVED
