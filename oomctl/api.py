@@ -33,7 +33,7 @@ def load(
     Every file is recognised by its content, and no code from a file is ever run.
 
     Args:
-        paths: Snapshots, logs or earlier reports; "-" reads `stdin`.
+        paths: Snapshots, logs, earlier reports, or a folder or fsspec address of one incident; "-" reads `stdin`.
         stdin: Where "-" reads from.
         max_bytes: Most bytes of one input after decompression; None is 8 GiB.
         progress: Called with what is being done and the share done, 0 to 1.
@@ -44,8 +44,12 @@ def load(
     Raises:
         OomctlError: An input cannot be read, or holds nothing that bears on memory.
     """
-    from oomctl.sources.reading import read_inputs
+    from oomctl.sources.ranks import incident_parts
+    from oomctl.sources.reading import read_inputs, read_parts
 
+    parts = incident_parts(paths)
+    if parts is not None:
+        return read_parts([(part.name, part.opened) for part in parts], progress=progress, max_bytes=max_bytes)
     return read_inputs(paths, stdin=stdin, progress=progress, max_bytes=max_bytes)
 
 
@@ -287,6 +291,74 @@ def holdings(
     )
 
 
+def export(
+    incident: Evidence | Snapshot | str,
+    to: str,
+    *,
+    fmt: str | None = None,
+    table: str = "",
+    at: str | None = None,
+    last: int | None = None,
+    around: str | None = None,
+    reduce: bool = False,
+    limit: int | None = None,
+    device: int | None = None,
+    progress: Progress = silent,
+) -> tuple[str, ...]:
+    """Writes a snapshot in the form of another tool, whole or not at all.
+
+    Args:
+        incident: A snapshot, its path, or evidence that holds one.
+        to: File to write; its ending tells the format: .csv, .json, .jsonl, .parquet, .feather, .sqlite, .trace.json,
+            .folded, .speedscope.json, .pickle or .py.
+        fmt: The format, whatever the file is called.
+        table: One of `oomctl.tables.COLUMNS`, for formats that hold one table.
+        at: "oom", "peak", "leak", "end" or the index of an event.
+        last: Events that a snapshot keeps, the last ones.
+        around: A snapshot keeps the events around this moment: "oom", "peak" or the index of an event.
+        reduce: A script that reproduces keeps only the requests that the failure needs.
+        limit: Bytes that the allocator could reserve, where the trace leaves it open.
+        device: Device ordinal; by default the one that failed, else the one with the longest trace.
+        progress: Called with what is being done and the share done, 0 to 1.
+
+    Returns:
+        Remarks: what was left out, how it was checked.
+
+    Raises:
+        OomctlError: The input lacks what the format shows, or the file cannot be written.
+    """
+    from oomctl.exports.base import Job
+    from oomctl.exports.registry import format_of
+    from oomctl.files import staged
+    from oomctl.model.evidence import Evidence
+
+    if isinstance(incident, str):
+        incident = load(incident, progress=progress)
+    evidence = incident if isinstance(incident, Evidence) else Evidence(snapshots=(incident,))
+    chosen = format_of(to, fmt)
+    job = Job(
+        evidence,
+        device,
+        table,
+        at,
+        last,
+        around,
+        reduce,
+        limit,
+        judge=_class_of,
+        whatif=lambda: what_if(evidence, limit=limit, device=device, progress=progress),
+        progress=progress,
+    )
+    with staged(to) as path:
+        return chosen.write(job, path)
+
+
+def _class_of(evidence: Evidence) -> str:
+    from oomctl import diagnosis
+
+    return diagnosis.conclude(evidence, whatif=False)[0].report.verdict.cls
+
+
 def render_holdings(found: Holdings, fmt: str = "terminal", **options: Any) -> str:
     """Holdings as text: "terminal" (options columns, color, unicode, verbose) or "json"."""
     from oomctl.report.holdings import render_holdings as render_page
@@ -351,21 +423,9 @@ def _run(given: Evidence | Snapshot | Report | str, device: int | None, progress
 
 def _chosen_device(evidence: Evidence, device: int | None) -> tuple[Snapshot, DeviceSnapshot]:
     """A snapshot and the device asked for: else one that failed, else the longest trace, else the most reserved."""
-    found = [(s, d) for s in evidence.snapshots for d in s.devices if device in (None, d.index)]
-    if not found:
-        if evidence.snapshots:
-            there = ", ".join(sorted({f"GPU {d.index}" for s in evidence.snapshots for d in s.devices}))
-            raise OomctlError(
-                "nothing about " + (f"GPU {device}" if device is not None else "any GPU"), f"there is: {there}"
-            )
-        raise OomctlError("a snapshot is needed: text does not say who holds what", "give the snapshot too")
+    from oomctl.analysis.choose import chosen_device
 
-    def weight(item: tuple[Snapshot, DeviceSnapshot]) -> tuple[bool, int, int]:
-        trace = item[1].trace
-        events = 0 if trace is None else len(trace)
-        return (trace is not None and len(trace.device_free) > 0, events, int(item[1].segments.size.sum()))
-
-    return max(found, key=weight)
+    return chosen_device(evidence.snapshots, device)
 
 
 def _replayable(evidence: Evidence, device: int | None) -> tuple[Snapshot, int]:

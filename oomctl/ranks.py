@@ -231,7 +231,7 @@ def _digest(digest: Digest, evidence: Evidence, report: Report, task: Task) -> D
     culprit = next(iter(report.culprits), None)
     thinned, _ = thin(replace(report, others=()), FULL)
     whole = replace(thinned, device=replace(report.device, rank=digest.rank))
-    troubles = [s.reason for s in evidence.skipped if s.what == "one of the inputs"]
+    troubles = [s.reason for s in (*evidence.skipped, *(s for e in evidence.snapshots for s in e.skipped))]
     return replace(
         digest,
         cls=verdict.cls,

@@ -20,7 +20,7 @@ _SHARE: Final = 0.02
 _LEAST: Final = 16 * MIB
 """... and by more than this ..."""
 _SPREADS: Final = 6.0
-"""... and by more than this many times the usual distance from the median."""
+"""... at places where it is more than this many times as far from the median as is usual there."""
 _PLACES: Final = 8
 _OUTLIERS: Final = 12
 _TOGETHER_US: Final = 50_000
@@ -128,33 +128,40 @@ def _outliers(digests: Sequence[Digest], groups: Sequence[_Group]) -> list[tuple
         if len(members) < _FEWEST:
             continue
         held = {i: {h.frames: h.bytes for h in digests[i].held} for i in members}
-        usual = _usual(held)
-        scores = {i: sum(_above(held[i], usual).values()) for i in members}
-        middle = _median(list(scores.values()))
-        distance = _median([abs(score - middle) for score in scores.values()])
-        whole = _median([sum(usual.values())])
-        # A rank at another moment of the step holds other activations: only what is far from all others counts.
-        least = max(_LEAST, int(_SHARE * whole), int(_SPREADS * distance)) + middle
+        usual, spread = _usual(held)
+        least = max(_LEAST, int(_SHARE * sum(usual.values())))
         for i in members:
-            if scores[i] > least:
-                found.append((i, _outlier(digests, group, i, held[i], usual)))
+            above = _above(held[i], usual, spread)
+            if sum(above.values()) > least:
+                found.append((i, _outlier(digests, group, i, held[i], usual, above)))
     return sorted(found, key=lambda item: (-item[1].excess, item[0]))
 
 
-def _usual(held: Mapping[int, Mapping[Key, int]]) -> dict[Key, int]:
-    """What the median rank holds at each place; places that fewer than half of the ranks have are unusual: 0."""
+def _usual(held: Mapping[int, Mapping[Key, int]]) -> tuple[dict[Key, int], dict[Key, int]]:
+    """What the median rank holds at each place, and the usual distance from it.
+
+    A place that fewer than half of the ranks have is usually empty.
+    """
     keys = {key for places in held.values() for key in places}
-    return {key: _median([places.get(key, 0) for places in held.values()]) for key in keys}
+    usual = {key: _median([places.get(key, 0) for places in held.values()]) for key in keys}
+    spread = {key: _median([abs(places.get(key, 0) - usual[key]) for places in held.values()]) for key in keys}
+    return usual, spread
 
 
-def _above(places: Mapping[Key, int], usual: Mapping[Key, int]) -> dict[Key, int]:
-    return {key: size - usual.get(key, 0) for key, size in places.items() if size > usual.get(key, 0)}
+def _above(places: Mapping[Key, int], usual: Mapping[Key, int], spread: Mapping[Key, int]) -> dict[Key, int]:
+    """Bytes above the median at the places where they are far from it."""
+    return {key: size - usual[key] for key, size in places.items() if size - usual[key] > _SPREADS * spread[key]}
 
 
 def _outlier(
-    digests: Sequence[Digest], group: _Group, i: int, places: Mapping[Key, int], usual: Mapping[Key, int]
+    digests: Sequence[Digest],
+    group: _Group,
+    i: int,
+    places: Mapping[Key, int],
+    usual: Mapping[Key, int],
+    excess: Mapping[Key, int],
 ) -> Outlier:
-    above = sorted(_above(places, usual).items(), key=lambda item: (-item[1], item[0]))
+    above = sorted(excess.items(), key=lambda item: (-item[1], item[0]))
     peaks = [value for k in group.members if (value := digests[k].peak) is not None]
     rows = tuple(
         OutlierPlace(*(key[0] if key else ("", 0, "(recorded without a stack)")), places[key], usual.get(key, 0), more)

@@ -58,6 +58,7 @@ class Cluster:
                     f"no Dask scheduler at {self.address}: {str(error).splitlines()[0][:150]}",
                     "start one with `dask scheduler`, and workers with `dask worker ADDRESS`",
                 ) from error
+            stack.enter_context(client.as_current())
             yield from self._drive(client, work, tasks)
 
     def _drive(self, client: Any, work: Work, tasks: Sequence[Any]) -> Iterator[Done]:

@@ -23,6 +23,8 @@ SEVERITIES: Final = {
     "first": "error", "followed": "warning", "failed": "error", "stopped": "ok", "outlier": "warning", "healthy": "ok",
     "unreadable": "warning",
 }  # fmt: skip
+_FOLLOWERS: Final = 4
+"""Ranks that failed later and stand before those that stand apart; the others come behind."""
 _ORDER: Final = ("first", "failed", "followed", "outlier", "unreadable", "stopped", "healthy")
 
 
@@ -89,6 +91,10 @@ def _signed(value: int | None) -> str:
 def chosen(job: Job, most: int) -> tuple[list[int], dict[str, int]]:
     """(rows to show, how many of each role are left out): failures and outliers before the usual ones."""
     order = sorted(range(len(job.rows)), key=lambda i: (_ORDER.index(_role(job.rows[i])), job.rows[i].lag_us or 0, i))
+    followers = [i for i in order if job.rows[i].role == "followed"][_FOLLOWERS:]
+    usual = [i for i in order if job.rows[i].role in ("stopped", "healthy")]
+    late = {*followers, *usual}
+    order = [i for i in order if i not in late] + followers + usual
     kept, left = order[:most], order[most:]
     counts: dict[str, int] = {}
     for i in left:

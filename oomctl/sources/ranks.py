@@ -153,8 +153,28 @@ def read_shared(parts: Iterable[Part], max_bytes: int | None = None) -> Evidence
         return None
 
 
-def is_many(path: str) -> bool:
-    """Whether a path stands for several files: a folder that is no bundle, a pattern, a URL of either."""
+def incident_parts(paths: Sequence[str]) -> tuple[Part, ...] | None:
+    """The files of one incident where folders, patterns or URLs stand for them; None where the paths are plain.
+
+    Args:
+        paths: As typed.
+
+    Raises:
+        OomctlError: They hold nothing, or several ranks.
+    """
+    if not any(_is_many(path) or _URL.match(path) for path in paths):
+        return None
+    found = find_ranks(paths)
+    if found is not None and len(found.ranks) > 1:
+        raise OomctlError(
+            f"the files of {len(found.ranks):,} ranks, and one incident is wanted here",
+            "give one rank's file, or oomctl diagnose the folder",
+        )
+    return tuple(part for path in paths for unit in _listed(path)[0] for part in unit.parts)
+
+
+def _is_many(path: str) -> bool:
+    """Whether a path stands for several files: a folder that is no bundle, a pattern."""
     return _is_pattern(path) or (os.path.isdir(path) and not os.path.isfile(os.path.join(path, INCIDENT)))
 
 

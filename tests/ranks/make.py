@@ -21,7 +21,12 @@ def recorded(name: str = "healthy-steady") -> Any:
 
 
 def rank(
-    *, name: str = "healthy-steady", later_us: int = 0, oom_after_us: int | None = None, leak: int = 0, each: int = 16 * MIB
+    *,
+    name: str = "healthy-steady",
+    later_us: int = 0,
+    oom_after_us: int | None = None,
+    leak: int = 0,
+    each: int = 16 * MIB,
 ) -> Any:
     """A snapshot like the recorded one.
 
