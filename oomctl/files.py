@@ -28,6 +28,8 @@ def staged(path: str) -> Iterator[str]:
         mode = mode_of(target)
         if mode is not None and stat.S_ISDIR(mode):
             raise OomctlError(f"cannot write {path}: it is a directory", "give a file name")
+        if mode is not None and not stat.S_ISREG(mode):
+            raise OomctlError(f"cannot write {path}: it is no file", "give a file name, and send that on")
         if mode is not None and not os.access(target, os.W_OK):
             raise PermissionError(13, "Permission denied")
         handle, temporary = tempfile.mkstemp(prefix=".oomctl-", dir=os.path.dirname(target))

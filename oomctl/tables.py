@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from oomctl.analysis import holdings as holders
 from oomctl.analysis.choose import chosen_device
-from oomctl.analysis.curves import active_curve, reserved_curve
+from oomctl.analysis.curves import active_curve, pending_curve, reserved_curve
 from oomctl.analysis.frames import frame_kind, label, user_frames
 from oomctl.analysis.lives import Lives, lives
 from oomctl.analysis.moment import heap_at
@@ -28,7 +28,7 @@ from oomctl.model.snapshot import Action, Snapshot
 Source = Evidence | Snapshot
 """What tables are made from: what `oomctl.load` gives, or one snapshot of it."""
 
-CHUNK: Final = 100_000
+CHUNK: Final = 50_000
 """Rows of `events` that are made at a time where a file is written."""
 
 ACTIONS: Final = tuple(action.name.lower() for action in Action)
@@ -384,18 +384,6 @@ class _View:
             frames = user_frames(self.snapshot.stacks[stack])
             found[stack] = label(frames[0]) if frames else None
         return pd.array(found, self.text)
-
-
-def pending_curve(found: Lives) -> NDArray[np.int64]:
-    """int64[events]: bytes after each event that the program has freed and another stream may still use."""
-    n = found.events
-    delta = np.zeros(n + 1, np.int64)
-    waits = found.asked < found.died
-    asked, died, size = found.asked[waits], found.died[waits], found.size[waits]
-    before = int(size[asked < 0].sum())
-    np.add.at(delta, asked[asked >= 0], size[asked >= 0])
-    np.subtract.at(delta, died, size)
-    return np.asarray(np.cumsum(delta[:n]) + before)
 
 
 def _named(values: Any, index: NDArray[Any]) -> Any:

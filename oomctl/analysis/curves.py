@@ -25,6 +25,18 @@ def sum_curve(lives: Lives, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.cumsum(delta[:n]) + int(size[old].sum())
 
 
+def pending_curve(lives: Lives) -> NDArray[np.int64]:
+    """int64[events]: bytes after each event that the program has freed and another stream may still use."""
+    n = lives.events
+    delta = np.zeros(n + 1, np.int64)
+    waits = lives.asked < lives.died
+    asked, died, size = lives.asked[waits], lives.died[waits], lives.size[waits]
+    before = int(size[asked < 0].sum())
+    np.add.at(delta, asked[asked >= 0], size[asked >= 0])
+    np.subtract.at(delta, died, size)
+    return np.asarray(np.cumsum(delta[:n]) + before)
+
+
 def reserved_curve(device: DeviceSnapshot) -> NDArray[np.int64]:
     """int64[events]: reserved bytes after each event, anchored at the segments, which are the state at the end."""
     trace = device.trace

@@ -144,8 +144,8 @@ def chosen_redaction(redact: str | None) -> str | None:
     return redact
 
 
-def chosen_size(text: str | None) -> int | None:
-    """Bytes of ``--max-size``.
+def chosen_size(text: str | None, option: str = "--max-size") -> int | None:
+    """Bytes of an option such as ``--max-size``.
 
     Raises:
         OomctlError: Not a size.
@@ -157,4 +157,4 @@ def chosen_size(text: str | None) -> int | None:
     try:
         return parse_size(text)
     except ValueError as error:
-        raise OomctlError(f"--max-size: {error}", "write it as 20GiB") from error
+        raise OomctlError(f"{option}: {error}", "write it as 20GiB") from error

@@ -53,6 +53,9 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("diff", "oomctl.cli.diff", "diff", "Compare two runs: which place costs how much more, and a gate for CI."),
     Command("whatif", "oomctl.cli.whatif", "whatif", "Replay a snapshot under other allocator settings."),
+    Command(
+        "export", "oomctl.cli.export", "export", "Write a snapshot as tables, traces, flame graphs, or a reproducer."
+    ),
     Command("run", "oomctl.cli.run", "run", "Run a training script and record what an OOM needs.", passes_on=True),
     Command("conf", "oomctl.cli.conf", "conf", "Check a PYTORCH_CUDA_ALLOC_CONF string against a version of torch."),
     Command(
