@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from oomctl.model.ranks import Job
 from oomctl.model.report import Report
 from oomctl.report import charts
 from oomctl.report.base import Options
@@ -95,9 +96,10 @@ def render_html(report: Report, mode: str = "none", limit: int = LIMIT) -> str:
     """
     pages = environment()
     caps = FULL.shared(1 + len(report.others))
+    every = redact(replace(report, others=()), mode).job
     for _ in range(8):
         thinned, said = thin(report, caps)
-        page = _page(pages, redact(thinned, mode), said, mode)
+        page = _page(pages, redact(thinned, mode), said, mode, every)
         over = len(page.encode("utf-8")) / limit
         if over <= 1:
             break
@@ -105,7 +107,7 @@ def render_html(report: Report, mode: str = "none", limit: int = LIMIT) -> str:
     return page
 
 
-def _page(pages: Environment, report: Report, thinned: tuple[str, ...], mode: str) -> str:
+def _page(pages: Environment, report: Report, thinned: tuple[str, ...], mode: str, every: Job | None) -> str:
     from markupsafe import Markup
 
     style, script = read_template("report.css"), read_template("report.js")
@@ -114,8 +116,11 @@ def _page(pages: Environment, report: Report, thinned: tuple[str, ...], mode: st
     data = embedded(compact(report))
     return pages.get_template("report.html.j2").render(
         devices=devices,
-        job=job_view(report, view.severity),
-        sections=[section for section in SECTIONS if _has(devices[0], section[0])],
+        job=job_view(report, view.severity, every),
+        sections=[
+            *([("ranks", "Ranks")] if report.job is not None else []),
+            *(section for section in SECTIONS if _has(devices[0], section[0])),
+        ],
         style=Markup(style),
         script=Markup(script),
         data=Markup(data),

@@ -88,14 +88,21 @@ def _signed(value: int | None) -> str:
     return "" if value is None else ("+" if value > 0 else "") + format_size(value)
 
 
-def chosen(job: Job, most: int) -> tuple[list[int], dict[str, int]]:
-    """(rows to show, how many of each role are left out): failures and outliers before the usual ones."""
+def chosen(job: Job, most: int, usual: int = 12) -> tuple[list[int], dict[str, int]]:
+    """(rows to show, how many of each role are left out): failures and outliers before the usual ones.
+
+    Args:
+        job: The job.
+        most: Rows at most.
+        usual: Of these, ranks that only ran, for comparison.
+    """
     order = sorted(range(len(job.rows)), key=lambda i: (_ORDER.index(_role(job.rows[i])), job.rows[i].lag_us or 0, i))
     followers = [i for i in order if job.rows[i].role == "followed"][_FOLLOWERS:]
-    usual = [i for i in order if job.rows[i].role in ("stopped", "healthy")]
-    late = {*followers, *usual}
-    order = [i for i in order if i not in late] + followers + usual
-    kept, left = order[:most], order[most:]
+    plain = [i for i in order if job.rows[i].role in ("stopped", "healthy")]
+    late = {*followers, *plain}
+    special = [i for i in order if i not in late] + followers
+    kept = (special + plain[:usual])[:most]
+    left = (special + plain)[len(kept) :]
     counts: dict[str, int] = {}
     for i in left:
         counts[_role(job.rows[i])] = counts.get(_role(job.rows[i]), 0) + 1
@@ -167,7 +174,7 @@ def terminal(page: Page, job: Job, severity: str, code: str, cls: str, style: st
     if job.missing:
         page.wrap(missing_words(job), first=2)
     views = row_views(job)
-    kept, counts = chosen(job, MANY if verbose else ROWS)
+    kept, counts = chosen(job, MANY if verbose else ROWS, MANY if verbose else 4)
     staged, hosted = any(v.stage for v in views), any(v.host for v in views)
     page.heading("The ranks", "failures first, then who stands apart")
     wide = page.columns >= 100

@@ -8,11 +8,13 @@ from typing import Any, Final
 from oomctl.model.ranks import Job
 from oomctl.model.report import Report
 from oomctl.report import ranks
-from oomctl.report.texts import clean, place, size
+from oomctl.report.texts import clean, place, sentence, size
 
 ROWS: Final = 96
 STRIP: Final = 512
 """Bars of the strip of peaks; ranks beyond share one, the highest counts."""
+LINKS: Final = 1024
+"""Ranks whose own pages are linked in the list of all."""
 _KEYS: Final = {"first": "o2", "followed": "o2", "failed": "o2", "outlier": "o5"}
 
 
@@ -44,6 +46,7 @@ class JobView:
     failed: str
     missing: str
     strip: tuple[tuple[float, float, float, str, str], ...]
+    links: tuple[tuple[str, str], ...]
     rows: tuple[_Row, ...]
     left: str
     staged: bool
@@ -53,15 +56,16 @@ class JobView:
     limits: tuple[tuple[str, str], ...]
 
 
-def job_view(report: Report, severity: str, rows: int = ROWS) -> JobView | None:
+def job_view(report: Report, severity: str, every: Job | None = None, rows: int = ROWS) -> JobView | None:
     """The job of a report for the template; None where it is about one rank.
 
     Args:
         report: The report, its other ranks in `others`.
         severity: Of its verdict.
+        every: The job with all its rows where the report's have been thinned.
         rows: Ranks in the table at most.
     """
-    job = report.job
+    job = every or report.job
     if job is None:
         return None
     views = ranks.row_views(job)
@@ -71,12 +75,13 @@ def job_view(report: Report, severity: str, rows: int = ROWS) -> JobView | None:
     }
     return JobView(
         severity=severity,
-        headline=clean(job.headline, 1000),
+        headline=sentence(clean(job.headline, 1000)),
         ranks=f"{job.ranks:,}",
         read=f"{job.read:,}",
         failed=f"{job.failed:,}",
         missing=ranks.missing_words(job),
-        strip=_strip(job, views),
+        strip=_strip(views),
+        links=tuple((view.name, row.page) for view, row in zip(views, job.rows, strict=True) if row.page)[:LINKS],
         rows=tuple(_Row(views[i], _link(job, i, sections)) for i in kept),
         left=ranks.left_words(counts),
         staged=any(view.stage for view in views),
@@ -104,7 +109,7 @@ def _link(job: Job, i: int, sections: dict[int, str]) -> str:
     return sections.get(row.rank, "") if row.rank is not None else ""
 
 
-def _strip(job: Job, views: tuple[ranks.RowView, ...]) -> tuple[tuple[float, float, float, str, str], ...]:
+def _strip(views: tuple[ranks.RowView, ...]) -> tuple[tuple[float, float, float, str, str], ...]:
     """(x, width, height, colour, text) of each bar, in percent."""
     count = min(len(views), STRIP)
     if count < 3:

@@ -105,7 +105,7 @@ def _job(job: Job | None, caps: Caps, said: dict[str, None]) -> Job | None:
     if job is None or len(job.rows) <= caps.ranks:
         return job
     said[f"The table of ranks keeps {caps.ranks:,} of {len(job.rows):,}, failures first."] = None
-    kept, _ = chosen(job, caps.ranks)
+    kept, _ = chosen(job, caps.ranks, usual=caps.ranks)
     return replace(job, rows=tuple(job.rows[i] for i in sorted(kept)))
 
 
