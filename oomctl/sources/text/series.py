@@ -233,7 +233,8 @@ def _plan(text: str) -> tuple[int | None, tuple[_Point, ...]]:
     for pattern in (_PAIR, _SPACED, _REVERSED):
         for match in pattern.finditer(text):
             index = at.get(match.start("value"))
-            name = match["name"].strip(" '\"-([")
+            # A name begins after the last number before it: "step 3 loss 0.1 mem alloc=..." is about "mem alloc".
+            name = _FREE.split(match["name"])[-1].strip(" '\"-([,;|")
             if index is None or index in points or match["next"] not in ("", ".") or not _MEMORY.search(name):
                 continue
             before = _FREE.sub("", text[: match.start("name")])[-160:]
