@@ -10,6 +10,7 @@ from oomctl.exports.base import Format
 from oomctl.exports.database import Sqlite
 from oomctl.exports.flames import Folded, Speedscope
 from oomctl.exports.perfetto import Perfetto
+from oomctl.exports.pickled import Pickle
 from oomctl.exports.rows import Csv, Json, JsonLines
 
 FORMATS: Final[tuple[Format, ...]] = (
@@ -22,6 +23,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     Perfetto(),
     Folded(),
     Speedscope(),
+    Pickle(),
 )
 
 
