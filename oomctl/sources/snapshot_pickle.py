@@ -69,6 +69,17 @@ class _Pieces(io.RawIOBase):
         return count
 
 
+class _Bounded(io.BufferedReader):
+    """A file that does not make room for more than it can hold, as a damaged frame's length may ask."""
+
+    most = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > self.most:
+            raise EOFError("more than the file holds")
+        return super().read(size)
+
+
 def _pieces(data: memoryview, found: Walk) -> Iterator[memoryview]:
     """The pickle up to its sound end, with a hand-over after each batch where its framing allows to insert one."""
     if found.frames is None:
@@ -146,4 +157,6 @@ def _decoded(data: bytes, found: Walk) -> Snapshot:
 
 
 def _decoder(data: bytes, found: Walk, take: Callable[[list[Any]], object]) -> Refusing:
-    return Refusing(io.BufferedReader(_Pieces(_pieces(memoryview(data), found)), _BUFFER), take)
+    file = _Bounded(_Pieces(_pieces(memoryview(data), found)), _BUFFER)
+    file.most = len(data) + len(_HAND_OVER) * len(found.batches)
+    return Refusing(file, take)
