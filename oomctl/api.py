@@ -375,6 +375,7 @@ def diff(
     device: int | None = None,
     fail_if_grown: str | None = None,
     user_roots: Sequence[str] = (),
+    sources: tuple[str | None, str | None] = (None, None),
     progress: Progress = silent,
 ) -> Diff:
     """What changed in memory from one run to another; the rows sum to the change.
@@ -387,14 +388,22 @@ def diff(
         device: Device ordinal; by default the one that failed, else the one with the longest trace.
         fail_if_grown: What the allocated peak may grow by, such as "2%" or "200MiB"; sets `Diff.guard`.
         user_roots: Folders whose files count as the user's own code in stacks.
+        sources: Checkouts that either run was made from; lines are then matched by their text first.
         progress: Called with what is being done and the share done, 0 to 1.
 
     Raises:
         OomctlError: An input cannot be read or compared, or has no such moment.
     """
+    from dataclasses import replace
+
     from oomctl.diagnosis.diff import compare
+    from oomctl.sources.code import SourceTree
 
     runs = [_run(one, device, progress) for one in (before, after)]
+    runs = [
+        run if root is None else replace(run, text_of=SourceTree(root).text_of)
+        for run, root in zip(runs, sources, strict=True)
+    ]
     return compare(runs[0], runs[1], at=at, by=by, tolerance=fail_if_grown, user_roots=tuple(user_roots))
 
 
@@ -465,6 +474,15 @@ def report_schema() -> dict[str, Any]:
     from oomctl.report.schema import schema
 
     return schema()
+
+
+def holdings_schema() -> dict[str, Any]:
+    """The JSON Schema of `oomctl culprits --json`."""
+    from oomctl.model.holdings import Holdings
+    from oomctl.report.holdings import SCHEMA
+    from oomctl.report.schema import schema_of
+
+    return schema_of(Holdings, SCHEMA, "Who holds the live bytes at one moment.")
 
 
 def diff_schema() -> dict[str, Any]:

@@ -22,7 +22,9 @@ _MOST_CELLS: Final = 250_000
 """Pairs of lines of one function that are weighed; beyond, only equal numbers match."""
 
 _MOST_SIZES: Final = 64
-_SAME_TEXT: Final = 0.6
+_EQUAL_TEXT: Final = 100.0
+"""Weight of an equal text: one such line counts for more than any number of edited ones beside it."""
+_SAME_TEXT: Final = 0.7
 """Share of a line's text that must agree for an edited line to count as the same."""
 
 Function = tuple[str, str]
@@ -225,7 +227,7 @@ def _score(before: Line, after: Line, steady: float) -> float:
         alike = 1.0 if one == other else SequenceMatcher(None, one[:400], other[:400]).ratio()
         if alike < _SAME_TEXT:
             return 0.0
-        score += 4.0 * alike
+        score += _EQUAL_TEXT if one == other else 2.0 * alike
     if before.calls and after.calls:
         alike = _overlap(before.calls, after.calls)
         if not alike and (before.sizes or after.sizes):

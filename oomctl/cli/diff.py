@@ -35,6 +35,13 @@ def diff(
             help="Exit with 1 when the allocated peak grew by more, or the run after ran out of memory.",
         ),
     ] = None,
+    source_before: Annotated[
+        str | None,
+        typer.Option("--source-before", metavar="DIR", help="The checkout of BEFORE: lines are matched by their text."),
+    ] = None,
+    source_after: Annotated[
+        str | None, typer.Option("--source-after", metavar="DIR", help="The checkout of AFTER.")
+    ] = None,
     fmt: options.Format = None,
     json: options.Json = False,
     html: options.Html = None,
@@ -48,8 +55,8 @@ def diff(
     """Compare two runs: which place costs how much more.
 
     The rows sum to the change of the allocated peak, to the byte. A place is recognised by its function and by what it
-    calls, so that edits above a line do not matter. Allocated memory does not depend on how the allocator laid it out;
-    reserved memory does, and is shown beside it.
+    calls, so that edits above a line do not matter; where both checkouts are given, by its text. Allocated memory does
+    not depend on how the allocator laid it out; reserved memory does, and is shown beside it.
     """
     from oomctl import api
 
@@ -73,6 +80,7 @@ def diff(
             device=device,
             fail_if_grown=fail_if_grown,
             user_roots=tuple(user_root or ()),
+            sources=(source_before, source_after),
         )
     write_stdout(_rendered(found, chosen, verbose, redact))
     for path, form in files:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from oomctl.cli import exits
 from oomctl.cli.output import write_stdout
+from oomctl.errors import OomctlError
 
 
-def schema() -> int:
-    """Print the JSON Schema of the reports that --json prints."""
+def schema(
+    which: Annotated[str, typer.Argument(metavar="[report|diff|culprits]", help="What --json prints.")] = "report",
+) -> int:
+    """Print the JSON Schema of what --json prints."""
     import json
 
-    from oomctl.api import report_schema
+    from oomctl import api
 
-    write_stdout(json.dumps(report_schema(), indent=2, ensure_ascii=False))
+    schemas = {"report": api.report_schema, "diff": api.diff_schema, "culprits": api.holdings_schema}
+    if which not in schemas:
+        raise OomctlError(f"no schema {which!r}", "one of " + ", ".join(schemas))
+    write_stdout(json.dumps(schemas[which](), indent=2, ensure_ascii=False))
     return exits.OK

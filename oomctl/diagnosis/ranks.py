@@ -327,5 +327,5 @@ def _headline(
         where = (
             f", most of it at {label(Frame(place.file, place.line, place.function))}" if place and place.file else ""
         )
-        text += f"; {outlier.name} stands apart by {format_size(outlier.excess)}{where}"
+        text += f"; {outlier.name} holds {format_size(outlier.excess)} that the others do not{where}"
     return text

@@ -81,7 +81,7 @@ def _what(row: RankRow) -> str:
 def _when(row: RankRow) -> str:
     if row.lag_us is None:
         return ""
-    return "first" if row.lag_us == 0 else f"+{row.lag_us / 1e6:,.2f} s"
+    return "first" if row.role == "first" else f"+{row.lag_us / 1e6:,.2f} s"
 
 
 def _signed(value: int | None) -> str:
@@ -190,7 +190,7 @@ def terminal(page: Page, job: Job, severity: str, code: str, cls: str, style: st
     page.table(table, right=(2, 3, 4, 5) if wide else (2, 3, 4), cut=len(heads) - 1)
     if counts:
         page.add("  ", (left_words(counts) + ("" if verbose else " (-v)"), GREY))
-    if len(views) > 2:
+    if len(views) > 2 and any(v.ratio for v in views):
         page.add("  peaks ", page.spark([v.ratio for v in views], page.columns - 8))
         page.add("        ", ("live memory at its peak, rank by rank", GREY))
     _apart(page, job.outliers[: MANY if verbose else 3], verbose)

@@ -112,7 +112,7 @@ def _link(job: Job, i: int, sections: dict[int, str]) -> str:
 def _strip(views: tuple[ranks.RowView, ...]) -> tuple[tuple[float, float, float, str, str], ...]:
     """(x, width, height, colour, text) of each bar, in percent."""
     count = min(len(views), STRIP)
-    if count < 3:
+    if count < 3 or not any(view.ratio for view in views):
         return ()
     bars = []
     for k in range(count):

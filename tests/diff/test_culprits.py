@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,4 +90,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["culprits", str(CAPTURES / "kv-cat" / "snapshot.pickle.gz"), "--at", "oom", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["schema"] == "oomctl.culprits/1"
+    assert main(["schema", "culprits"]) == 0
+    jsonschema.validate(data, json.loads(capsys.readouterr().out))
+    assert main(["schema", "nothing"]) == 2
     assert sum(row["bytes"] for row in data["rows"]) == data["active"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from oomctl import api
 from oomctl.analysis.matching import Line, match_files, match_lines
+from oomctl.errors import OomctlError
 from oomctl.model.diff import Diff
 from oomctl.model.stacks import Frame
+from oomctl.sources.code import SourceTree
 
 from .programs import Op, snapshot
 
@@ -93,6 +97,29 @@ def test_text_decides_where_it_is_known() -> None:
     after = lines("import math", "x = x.softmax(-1)", "y = q @ k.T / math.sqrt(d)", "x = q @ k.T")
     pairs = {b.line: a.line for b, a in match_lines(before, after).items()}
     assert pairs == {10: 13, 11: 11}
+
+
+def test_text_from_checkouts(tmp_path: Path) -> None:
+    """Without text the two lines that hold the same would be told by their order alone."""
+    trees = {"old": "x = a + b\ny = c + d\n", "new": "import os\ny = c + d\nz = 0\nx = a + b\n"}
+    for name, text in trees.items():
+        (tmp_path / name / "app").mkdir(parents=True)
+        (tmp_path / name / "app" / "m.py").write_text(text, encoding="utf-8")
+    here = "/job/app/m.py"
+    before = snapshot([Op(4096, (Frame(here, 1, "f"),)), Op(4096, (Frame(here, 2, "f"),))])
+    after = snapshot([Op(8192, (Frame(here, 2, "f"),)), Op(4096, (Frame(here, 4, "f"),))])
+    found = api.diff(before, after, sources=(str(tmp_path / "old"), str(tmp_path / "new")))
+    assert changes(found) == {("grown", 2, 4096)}
+    assert found.rows[0].line_before is None
+    with pytest.raises(OomctlError, match="no such folder"):
+        api.diff(before, after, sources=(None, str(tmp_path / "none")))
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd", "/etc/passwd", "link.py", "\0", "", "app", "x" * 5000])
+def test_a_checkout_is_not_left(path: str, tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "link.py").symlink_to("/etc/passwd")
+    assert SourceTree(str(tmp_path)).text_of(Frame(path, 1, "f")) is None
 
 
 @pytest.mark.parametrize(
