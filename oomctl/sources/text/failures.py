@@ -12,7 +12,7 @@ from oomctl.sources.text.normalise import Line
 from oomctl.units import parse_size
 
 _KILLED_ALONE: Final = re.compile(r"^\s*(?:.*line \d+:\s*)?\d*\s*Killed(?:\s+\S.*)?\s*$")
-_RSS: Final = re.compile(r"anon-rss:(\d+)kB", re.I)
+_RSS: Final = re.compile(r"anon-rss:(\d{1,15})kB", re.I)
 
 
 class Failures:

@@ -14,7 +14,7 @@ _KEY: Final = re.compile(
     r"inactive_split_bytes|requested_bytes|oversize_allocations|oversize_segments|active_requests)"
     r"\.(?:(?:all|large_pool|small_pool)\.)?(?:current|peak|allocated|freed)"
     r"|\b(?:num_alloc_retries|num_ooms|max_split_size|num_sync_all_streams|num_device_alloc|num_device_free|num_oom_rejections))"
-    r"['\"]?\s*[:=,|]?\s*(?P<value>-?\d+)\b"
+    r"['\"]?\s*[:=,|]?\s*(?P<value>-?\d{1,20})\b"
 )
 
 

@@ -49,7 +49,7 @@ _CLAUSES: Final[dict[str, re.Pattern[str]]] = {
     "other_allocations": re.compile(rf"otherallocations:{SIZE}", re.I),
     "max_allowed": re.compile(rf"maxallowed:{SIZE}", re.I),
 }
-_PROCESS: Final = re.compile(rf"\bProcess(\d+)has{SIZE}memoryin|(?<=[.a-z])Process(\d+)has{SIZE}memoryin")
+_PROCESS: Final = re.compile(rf"\bProcess(\d{{1,10}})has{SIZE}memoryin|(?<=[.a-z])Process(\d{{1,10}})has{SIZE}memoryin")
 _GPU: Final = re.compile(r"\b(?:GPU|NPU|XPU)(\d{1,3})(?=;|hasatotal)|Allocationondevice(\d{1,3})would", re.I)
 _ENDS: Final = re.compile(
     r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF(?!=)|optimizing-memory-usage-with-pytorch-cuda-alloc-conf\)?|#environment-variables\)?"

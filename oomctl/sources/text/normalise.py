@@ -36,8 +36,9 @@ _TAGS: Final = re.compile(
 )
 _BREAK: Final = re.compile(r"<br\s*/?>", re.I)
 _ESCAPED: Final = re.compile(
-    r"(?P<path>\b[A-Za-z]:\\[^\s\"'<>|]*|(?:\\\\?[\w+-]+){2,}\.\w+)"
-    r"|(?P<new>(?:\\{1,2}r)?\\{1,2}n)|(?P<tab>\\{1,2}t)|\\+(?P<quote>[\"'])"
+    # Bounded everywhere: a line of nothing but backslashes would otherwise be looked through once for each of them.
+    r"(?P<path>\b[A-Za-z]:\\[^\s\"'<>|]*|(?:\\\\?[\w+-]{1,80}){2,30}\.\w+)"
+    r"|(?P<new>(?:\\{1,2}r)?\\{1,2}n)|(?P<tab>\\{1,2}t)|\\{1,16}(?P<quote>[\"'])"
 )
 _ONE_LINER: Final = re.compile(r"\\n[ \"'|A-Z\\\[(>#\d-]|\\n$|\\n\.|\\n[a-z]+[. ]")
 

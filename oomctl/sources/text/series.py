@@ -27,18 +27,19 @@ _MEMORY: Final = re.compile(
     re.I,
 )
 _UNIT: Final = r"(?:[KMGT]i?B|[KMGT]|bytes|B)"
+_NUMERAL: Final = r"\d+(?:,\d{3})*(?:[.,]\d+)?"
 _PAIR: Final = re.compile(
     r"(?P<name>[A-Za-z_\u0394][\w ./()%\[\]-]{0,60}?)['\"]?\s*(?:[:=]|->|\bis\b)\s*['\"]?"
-    rf"(?P<value>\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(?P<unit>{_UNIT})?(?P<next>[\w%.]?)"
+    rf"(?P<value>{_NUMERAL}(?:[eE][+-]?\d+)?)(?:\s*(?P<unit>{_UNIT})(?![\w%])|(?![\w%]))"
 )
 _SPACED: Final = re.compile(
     r"\b(?P<name>(?:[Mm]ax_|[Pp]eak[ _])?(?:MA|CA|alloc(?:ated)?|reserved|cached|peak|memory|mem|rss|vram))\s+"
-    r"(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[KMGT]i?B|bytes)(?P<next>[\w%]?)",
+    rf"(?P<value>{_NUMERAL})\s*(?P<unit>[KMGT]i?B|bytes)(?![\w%])",
     re.IGNORECASE,
 )
 _REVERSED: Final = re.compile(
-    r"(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[KMGT]i?B|bytes)\s+"
-    r"(?P<name>(?:currently )?(?:allocated|reserved|cached|used))\b(?P<next>)",
+    rf"(?P<value>{_NUMERAL})\s*(?P<unit>[KMGT]i?B|bytes)\s+"
+    r"(?P<name>(?:currently )?(?:allocated|reserved|cached|used))\b",
     re.I,
 )
 _QUERY: Final = re.compile(r"^\s*(?:(?P<gpu>\d{1,2}),\s*(?:[A-Z][\w -]+,\s*)?)?(?P<value>\d+) MiB(?:,|\s*$)")
@@ -54,7 +55,7 @@ _STEP: Final = re.compile(
 _IN_NAME: Final = re.compile(r"(?<![A-Za-z])([KMGT])i?B(?![A-Za-z])|_(kb|mb|gb|kib|mib|gib|bytes)(?![a-z])", re.I)
 _NUMBER: Final = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
 _DIGIT_WORD: Final = re.compile(r"(?<![\w(])\d")
-_FREE: Final = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_FREE: Final = re.compile(rf"(?<![\w.]){_NUMERAL}(?:[eE][+-]?\d+)?")
 """Numbers that are no part of a word."""
 _IDENTITY: Final = re.compile(r"\b(gpu|device|cuda|node|rank)[ :#=](\d{1,4})(?![\d.])", re.I)
 _HOST_LINE: Final = re.compile(r"svmem|virtual_memory|\bRSS\b|CPU Virtual")
@@ -235,7 +236,7 @@ def _plan(text: str) -> tuple[int | None, tuple[_Point, ...]]:
             index = at.get(match.start("value"))
             # A name begins after the last number before it: "step 3 loss 0.1 mem alloc=..." is about "mem alloc".
             name = _FREE.split(match["name"])[-1].strip(" '\"-([,;|")
-            if index is None or index in points or match["next"] not in ("", ".") or not _MEMORY.search(name):
+            if index is None or index in points or not _MEMORY.search(name):
                 continue
             before = _FREE.sub("", text[: match.start("name")])[-160:]
             skeleton = before if pattern is _PAIR and len(before) < 80 else ""

@@ -10,15 +10,15 @@ from oomctl.sources.text.base import Findings, Passage
 from oomctl.units import parse_size
 
 _NAME: Final = re.compile(r"^\s*\|\s*(?P<gpu>\d{1,3})\s+(?P<name>[A-Z][\w .()/-]*?)\s{2,}.*\|")
-_USAGE: Final = re.compile(r"(?P<used>\d+)\s*MiB\s*/\s*(?P<total>\d+)\s*MiB")
+_USAGE: Final = re.compile(r"(?P<used>\d{1,12})\s*MiB\s*/\s*(?P<total>\d{1,12})\s*MiB")
 _PROCESS: Final = re.compile(
     r"^\s*\|?\s*(?P<gpu>\d{1,3})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(?P<pid>\d{1,8})\s+(?P<type>C\+G|C|G|M\+C)\s+"
-    r"(?P<name>\S.*?)\s+(?P<used>\d+\s*MiB|N/A)\s*\|?\s*$"
+    r"(?P<name>\S.*?)\s+(?P<used>\d{1,12}\s*MiB|N/A)\s*\|?\s*$"
 )
 _GPUSTAT: Final = re.compile(
-    r"^\s*\[(?P<gpu>\d{1,3})\]\s+(?P<name>[A-Z][^|]*?)\s*\|.*\|\s*(?P<used>\d+)\s*/\s*(?P<total>\d+)\s*MB\s*\|"
+    r"^\s*\[(?P<gpu>\d{1,3})\]\s+(?P<name>[A-Z][^|]*?)\s*\|.*\|\s*(?P<used>\d{1,12})\s*/\s*(?P<total>\d{1,12})\s*MB\s*\|"
 )
-_GPUSTAT_PROCESS: Final = re.compile(r"([\w./-]+?)(?:/(\d+))?\((\d+)M\)")
+_GPUSTAT_PROCESS: Final = re.compile(r"([\w./-]{1,200}?)(?:/(\d{1,10}))?\((\d{1,12})M\)")
 _HEAD: Final = re.compile(r"NVIDIA-SMI\s+\d|\bProcesses:\s|gpustat|GPU\s+PID\s+Type")
 GAP: Final = 25
 """Lines between two rows of one table."""

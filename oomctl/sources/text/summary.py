@@ -32,7 +32,7 @@ BYTE_ROWS: Final = tuple(label for label in LABELS.values() if label.endswith("m
 _POOLS: Final = {"fromlargepool": "large", "fromsmallpool": "small"}
 _CELL: Final = r"(-?\d+)(B|[KMGTPE]i?B|[KM])?"
 _TOKEN: Final = re.compile(
-    r"PyTorchCUDAmemorysummary,deviceID(?P<device>\d+)|CUDAOOMs:(?P<ooms>\d+)|cudaMallocretries:(?P<retries>\d+)"
+    r"PyTorchCUDAmemorysummary,deviceID(?P<device>\d{1,5})|CUDAOOMs:(?P<ooms>\d{1,18})|cudaMallocretries:(?P<retries>\d{1,18})"
     r"|(?<![A-Za-z])(?P<label>" + "|".join((*LABELS, *_POOLS)) + r")\|(?P<cells>(?:[-\dBKMGTPEi]{0,24}\|?){0,4})"
 )
 _CELLS: Final = re.compile(_CELL + r"(?P<bar>\|)?")

@@ -10,17 +10,23 @@ from oomctl.sources.text.base import Findings, FoundTraceback, Passage
 from oomctl.sources.text.normalise import Line
 
 _PYTHON: Final = re.compile(
-    r'File\s+"(?P<path>[^"\n]{1,500}(?:\n[^"\n]{1,300}){0,3})",\s*line\s+(?P<no>\d+)(?:\s*,\s*in\s+(?P<fn>[^\s:]+))?'
+    r'File\s+"(?P<path>[^"\n]{1,500}(?:\n[^"\n]{1,300}){0,3})",\s*line\s+(?P<no>\d{1,18})(?:\s*,\s*in\s+(?P<fn>[^\s:]+))?'
 )
 _IPYTHON: Final = re.compile(
-    r"^(?:File )?(?P<path>[^\s:|]\S*?\.pyx?|<ipython-input-[\w-]+>|/tmp/ipykernel_\S+)(?::(?P<no>\d+),?)?"
+    r"^(?:File )?(?P<path>[^\s:|]\S*?\.pyx?|<ipython-input-[\w-]+>|/tmp/ipykernel_\S+)(?::(?P<no>\d{1,18}),?)?"
     r" in (?P<fn>[\w.<>]+)\s?\(",
     re.M,
 )
-_CELL: Final = re.compile(r"^(?:Input In|Cell In) ?\[(?P<cell>\d+)\](?:, line (?P<no>\d+)|, in (?P<fn>\S+))", re.M)
-_RICH: Final = re.compile(r"(?P<path>[^\s\"'(]+\.py):(?P<no>\d+)\s+in\s+(?P<fn>[\w<>.]+)")
-_ARROW: Final = re.compile(r"^\s*-{1,5}>\s*(?P<no>\d+)\s?(?P<code>.*)$")
-_POINTER: Final = re.compile(r"^\s*[\u2771>]\s*(?P<no>\d+)\s*[\u2502|]?[\u2502| ]*(?P<code>.*)$")
+_CELL: Final = re.compile(r"^(?:Input In|Cell In) ?\[(?P<cell>\d{1,18})\](?:, line (?P<no>\d{1,18})|, in (?P<fn>\S+))", re.M)
+_RICH: Final = re.compile(r"\.py:(?P<no>\d{1,18})\s+in\s+(?P<fn>[\w<>.]+)")
+"""Behind a path, which is looked for backwards from here: forwards, every letter of a long word could start one."""
+_RICH_PATH: Final = re.compile(r"[\s\"'(]")
+LONGEST_PATH: Final = 500
+"""Characters of a frame's path that are read."""
+LONGEST_CLOSING: Final = 300
+"""Characters at the start of a line in which an exception's name is looked for."""
+_ARROW: Final = re.compile(r"^\s*-{1,5}>\s*(?P<no>\d{1,18})\s?(?P<code>.*)$")
+_POINTER: Final = re.compile(r"^\s*[\u2771>]\s*(?P<no>\d{1,18})\s*[\u2502|]?[\u2502| ]*(?P<code>.*)$")
 _HEADER: Final = re.compile(r"Traceback \(most recent call last\)")
 _CLOSING: Final = re.compile(
     r"^(?P<name>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|OutOfMemory)\w*(?:\([A-Za-z]+\))?)(?=[:\s]|$)"
@@ -57,7 +63,13 @@ def _in_worker(lines: list[Line]) -> list[FoundTraceback]:
         starts.append(position)
         position += len(line.text) + 1
     hits: list[tuple[int, int, str, int, str]] = []
-    for pattern in (_PYTHON, _RICH, _IPYTHON, _CELL):
+    for match in _RICH.finditer(text):
+        tail = text[max(0, match.start() - LONGEST_PATH) : match.start()]
+        path = _RICH_PATH.split(tail)[-1]
+        if path:
+            start = match.start() - len(path)
+            hits.append((start, match.end(), f"{path}.py", int(match["no"]), match["fn"]))
+    for pattern in (_PYTHON, _IPYTHON, _CELL):
         for match in pattern.finditer(text):
             groups = match.groupdict()
             path = re.sub(r"\s*\n\s*", "", groups.get("path") or f"<cell {groups.get('cell')}>")
@@ -91,7 +103,7 @@ def _in_worker(lines: list[Line]) -> list[FoundTraceback]:
         at = index
         if frames:
             between = [line.text for line in lines[last + 1 : at + 1]]
-            closing = next((c[0].strip() for c in (_CLOSING.match(b) for b in between) if c), "")
+            closing = next((c[0].strip() for c in (_CLOSING.match(b[:LONGEST_CLOSING]) for b in between) if c), "")
             if closing or at - last > GAP or any(_HEADER.search(b) for b in between):
                 end(closing)
         if not frames:
@@ -107,7 +119,7 @@ def _in_worker(lines: list[Line]) -> list[FoundTraceback]:
     if frames:
         closing = ""
         for line in lines[last + 1 : last + 8]:
-            if _CLOSING.match(line.text):
+            if _CLOSING.match(line.text[:LONGEST_CLOSING]):
                 closing = line.text.strip()[:300]
                 break
         end(closing)
@@ -120,7 +132,7 @@ def _code(lines: list[Line], at: int, number: int) -> tuple[str, int, int]:
         if at + step >= len(lines):
             break
         text = lines[at + step].text
-        if _PYTHON.search(text) or _HEADER.search(text) or _CLOSING.match(text):
+        if _PYTHON.search(text) or _HEADER.search(text) or _CLOSING.match(text[:LONGEST_CLOSING]):
             break
         arrow = _ARROW.match(text) or _POINTER.match(text)
         if arrow:
