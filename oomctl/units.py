@@ -14,6 +14,8 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
 _POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+_DIGITS: Final = 40
+"""Characters of a number that is believed to be a size; arithmetic on a million of them takes forever."""
 _SIZE: Final = re.compile(r"\s*([0-9]+(?:[.,][0-9]+)?)\s*(?:([KMGTPE])?i?B?|bytes?)\s*", re.IGNORECASE)
 
 
@@ -32,8 +34,8 @@ def parse_size(text: str) -> int:
         ValueError: The text is no size.
     """
     match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"not a size: {text!r}")
+    if match is None or len(match[1]) > _DIGITS:
+        raise ValueError(f"not a size: {text[:_DIGITS]!r}")
     number = Decimal(match[1].replace(",", "."))
     scaled = number * (1024 ** _POWERS[(match[2] or "").upper()])
     return int(scaled.to_integral_value(ROUND_HALF_EVEN))
