@@ -29,6 +29,8 @@ SEARCH: Final = (
     "expandable_segments:True,roundup_power2_divisions:8",
 )
 """Settings that are tried when none is named, besides the defaults and the recorded ones."""
+SEARCH_SHORT: Final = ("expandable_segments:True", "max_split_size_mb:128")
+"""What is tried where settings can hardly matter."""
 SEARCH_WITH_FRACTION: Final = (
     "garbage_collection_threshold:0.8",
     "max_split_size_mb:64,garbage_collection_threshold:0.6",
@@ -50,6 +52,7 @@ def what_if(
     limit_high: int | None = None,
     until: int | None = None,
     device_total: int | None = None,
+    thorough: bool = True,
     fit: bool = False,
     processes: int = 1,
     progress: Progress = silent,
@@ -67,6 +70,7 @@ def what_if(
         limit_high: Bytes; the limit is at most this.
         until: Trace index of the fatal oom; None for the last one unless the program went on after it.
         device_total: Bytes of the card; a limit in any case.
+        thorough: Where `confs` is None, try the whole set; else only the few that speak for all the others.
         fit: Also find the smallest limit at which all requests are served.
         processes: Worker processes.
         progress: Told what is being done and the share done.
@@ -79,7 +83,7 @@ def what_if(
     """
     recording = read_recording(snapshot, device_index, torch, limit=limit, until=until)
     bounds, notes = _limit_of(recording, limit, limit_low, limit_high, device_total)
-    texts = search_set(recording, torch, bounds.is_fraction) if confs is None else list(dict.fromkeys(confs))
+    texts = search_set(recording, torch, bounds.is_fraction, thorough) if confs is None else list(dict.fromkeys(confs))
     cases = [_case(text, torch, snapshot.backend) for text in texts]
     job = Job(recording, bounds, fit)
     runs = in_parallel(job, cases, processes, progress)
@@ -102,10 +106,11 @@ def replay_one(
     return what_if(snapshot, device_index, [conf], torch=torch, limit=limit).runs[0]
 
 
-def search_set(recording: Recording, torch: Version, has_fraction: bool) -> list[str]:
+def search_set(recording: Recording, torch: Version, has_fraction: bool, thorough: bool = True) -> list[str]:
     """Settings worth trying: those that this torch knows, without those that are inert here."""
     recorded = format_conf(recording.conf)
-    texts = ["", recorded, *SEARCH, *(SEARCH_WITH_FRACTION if has_fraction else ()), SEARCH_ASYNC]
+    tried = (*SEARCH, *(SEARCH_WITH_FRACTION if has_fraction else ())) if thorough else SEARCH_SHORT
+    texts = ["", recorded, *tried, SEARCH_ASYNC]
     return [text for text in dict.fromkeys(texts) if text in ("", recorded) or parse_conf(text, torch).accepted]
 
 

@@ -15,6 +15,7 @@ from oomctl.analysis.moment import segment_size
 from oomctl.analysis.phases import PHASES, phase_of
 from oomctl.diagnosis.codes import code_for
 from oomctl.diagnosis.culprits import Ranking, owners_label, rank
+from oomctl.diagnosis.fragmentation import PROVED, SUBSTANTIAL
 from oomctl.diagnosis.registry import DETECTORS
 from oomctl.diagnosis.views import holes, segment_map, steps, timeline
 from oomctl.diagnosis.weigh import NO_CARD, weigh
@@ -24,7 +25,7 @@ from oomctl.model.common import Skipped, VersionRange
 from oomctl.model.conclusion import Conclusion, Facts
 from oomctl.model.evidence import Evidence
 from oomctl.model.log import OomEvent
-from oomctl.model.report import Device, EvidenceItem, Report, Steps, Verdict, WhatIf
+from oomctl.model.report import Budget, Device, EvidenceItem, Report, Steps, Verdict, WhatIf
 from oomctl.model.snapshot import Action, DeviceSnapshot, Snapshot
 from oomctl.progress import Progress, silent
 from oomctl.units import format_size, half_digit
@@ -299,6 +300,7 @@ def _replayed(found: Incident, progress: Progress) -> tuple[WhatIf | None, tuple
             limit_high=high,
             until=found.moment.event,
             device_total=b.device_total,
+            thorough=_in_question(b, (found.request.size or 0) if found.request else 0),
             progress=progress,
         )
     except OomctlError as error:
@@ -312,6 +314,12 @@ def _steps(found: Incident, verdict: Verdict) -> Steps | None:
     if rows is None or verdict.cls == "leak":
         return rows
     return replace(rows, growth_per_step=None, steps_to_oom=None)
+
+
+def _in_question(b: Budget, need: int) -> bool:
+    """Whether idle or rounded-up memory is enough for settings to matter; else a few of them speak for all."""
+    idle, limit = (b.reserved or 0) - (b.active or 0), b.limit or 1
+    return max(idle, b.rounding or 0) >= SUBSTANTIAL * limit or min(idle, need) >= PROVED * limit
 
 
 def _fingerprint(verdict: Verdict, ranking: Ranking) -> str:

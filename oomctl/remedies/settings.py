@@ -66,11 +66,10 @@ def from_replay(whatif: WhatIf, facts: Facts, subtype: str | None) -> list[Remed
     current = whatif.recorded_conf
     before = next((r.peak_reserved for r in whatif.runs if r.alloc_conf == current), None)
     served = [r for r in whatif.runs if r.served and r.alloc_conf != current]
-    return [
-        _advice(run, whatif.identity, before, facts)
-        for run in sorted(served, key=lambda run: _preference(run, subtype))
-        if run.alloc_conf or current
-    ]
+    ranked = [run for run in sorted(served, key=lambda run: _preference(run, subtype)) if run.alloc_conf or current]
+    # Further ones only where they need less memory than the recorded run did.
+    kept = [r for n, r in enumerate(ranked) if not n or before is None or (r.peak_reserved or 0) < before]
+    return [_advice(run, whatif.identity, before, facts) for run in kept]
 
 
 def left_open(whatif: WhatIf, facts: Facts, subtype: str | None) -> list[Remedy]:

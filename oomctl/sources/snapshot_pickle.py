@@ -21,6 +21,8 @@ _HAND_OVER: Final = b"2Q0"
 """Opcodes that give the list on top of the stack to `persistent_load` and leave the stack as it was."""
 _FRAME_SIZE: Final = 9
 _BUFFER: Final = 1 << 18
+_DAMAGE_AT_MOST: Final = 16 << 20
+"""Bytes of a file up to which a decoder that runs out of memory means damage, not a machine that is too small."""
 _PIECE: Final = 1 << 20
 """Bytes that the compiled decoder is given at a time."""
 
@@ -141,7 +143,8 @@ def _decoded(data: bytes, found: Walk) -> Snapshot:
         try:
             objects = _decoder(data, found, traces.take).load()
         except MemoryError:
-            raise
+            if len(data) > _DAMAGE_AT_MOST:
+                raise
         except Exception:  # the decoder raises nearly any kind on damaged data
             pass
         else:
@@ -150,7 +153,8 @@ def _decoded(data: bytes, found: Walk) -> Snapshot:
     try:
         decoder.load()
     except MemoryError:
-        raise
+        if len(data) > _DAMAGE_AT_MOST:
+            raise
     except Exception:  # that is why we are here; what it had made by then is in its memo
         pass
     return salvaged(decoder.memo.copy(), found.end if found.reason else None, len(data))
