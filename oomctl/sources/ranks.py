@@ -208,7 +208,7 @@ def _listed(path: str) -> tuple[list[_Unit], bool]:
         if not units:
             raise OomctlError(f"{path}: no snapshot or log in this folder", "give the folder that the ranks wrote into")
         return units, True
-    if zipfile.is_zipfile(path):
+    if os.path.isfile(path) and zipfile.is_zipfile(path):  # a pipe is not to be opened twice
         units = _file(path, os.path.basename(path), chosen=True)
         return units, len({u.name.key for u in _named(units) if u.name.key is not None}) > 1
     return [_Unit(os.path.basename(path), (Part(path, path),), _is_text(path))], False
@@ -251,8 +251,8 @@ def _folder(folder: str, relative: str) -> list[_Unit]:
 
 def _file(path: str, relative: str, chosen: bool = False) -> list[_Unit]:
     """The units that a local file is: one, none where its name is of no known kind, or those in an archive."""
-    if not chosen and not _is_wanted(os.path.basename(path)):
-        return []
+    if not os.path.isfile(path) or not (chosen or _is_wanted(os.path.basename(path))):
+        return []  # a pipe in a folder would be waited for
     if path.lower().endswith(".zip") and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             names = [m.filename for m in archive.infolist() if not m.is_dir()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -78,6 +79,16 @@ def test_folders(case: str, tmp_path: Path) -> None:
     assert shown(find_ranks([str(tmp_path)]), tmp_path) == expected
     if expected is not None:
         assert shown(find_ranks([f"{tmp_path}/**/*"]), tmp_path) is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes")
+def test_pipes_are_not_opened(tmp_path: Path) -> None:
+    touch(tmp_path, "rank0.pickle", "rank1.pickle")
+    os.mkfifo(tmp_path / "rank2.pickle")
+    found = find_ranks([str(tmp_path)])
+    assert found is not None
+    assert [r.label for r in found.ranks] == ["rank 0", "rank 1"]
+    assert find_ranks([str(tmp_path / "rank2.pickle")]) is None
 
 
 def test_bundles_are_one_unit_each(tmp_path: Path) -> None:
