@@ -68,20 +68,7 @@ def redact(report: Report, mode: str = "paths") -> Report:
         mode: "paths" shortens homes, users, hosts and absolute prefixes; "all" hashes every name as well (the same name
             gives the same hash in every report); "none" changes nothing.
     """
-    if mode == "none":
-        return report
-    if mode not in MODES:
-        raise ValueError(f"no redaction {mode!r}")
-    users = _users(report)
-    named = "|".join(re.escape(user) for user in sorted(users, key=len, reverse=True))
-    known = re.compile(rf"\b(?:{named})\b") if users else None
-
-    def shorten(text: str) -> str:
-        return shorten_text(text, known)
-
-    if mode == "all":
-        report = _hash_names(report)
-    return _walk(report, shorten, _shorten_path)
+    return _redacted(report, mode, _hash_names)
 
 
 def redact_record(value: _T, mode: str = "paths") -> _T:
@@ -91,6 +78,15 @@ def redact_record(value: _T, mode: str = "paths") -> _T:
         value: A comparison, a job.
         mode: As for `redact`.
     """
+
+    def hashed(record: _T) -> _T:
+        text, path = _hashers(record, [])
+        return _walk(record, text, path)
+
+    return _redacted(value, mode, hashed)
+
+
+def _redacted(value: _T, mode: str, hashed: Callable[[_T], _T]) -> _T:
     if mode == "none":
         return value
     if mode not in MODES:
@@ -99,8 +95,7 @@ def redact_record(value: _T, mode: str = "paths") -> _T:
     named = "|".join(re.escape(user) for user in sorted(users, key=len, reverse=True))
     known = re.compile(rf"\b(?:{named})\b") if users else None
     if mode == "all":
-        text, path = _hashers(value, [])
-        value = _walk(value, text, path)
+        value = hashed(value)
     return _walk(value, lambda part: shorten_text(part, known), _shorten_path)
 
 
@@ -215,7 +210,21 @@ def _hash_file(path: str) -> str:
 
 def _hash_names(report: Report) -> Report:
     text, path = _hashers(report, _labels(report))
-    return _walk(_blank(report), text, path)
+    return _walk(_without_hosts(_blank(report)), text, path)
+
+
+def _without_hosts(report: Report) -> Report:
+    """Hashes the hosts of a job, and ranks that only a file's name tells apart."""
+    job = report.job
+    if job is None:
+        return report
+    hosts = {row.host for row in job.rows if row.host} | {row.name for row in job.rows if row.rank is None}
+    pattern = re.compile("|".join(re.escape(name) for name in sorted(hosts, key=len, reverse=True)) or "(?!)")
+
+    def text(part: str) -> str:
+        return pattern.sub(lambda found: _hash(found[0], "host"), part)
+
+    return dataclasses.replace(report, job=_walk(job, text, text))
 
 
 def _hashers(value: Any, labels: list[str]) -> tuple[Callable[[str], str], Callable[[str], str]]:

@@ -126,6 +126,12 @@ def test_markdown_and_redaction(report: Report) -> None:
     assert text.startswith("### Rank 3 of 9 failed first")
     assert len(text) < 60_000
     assert "remember" not in api.render(report, "json", redact="all")
+    assert report.job is not None
+    row = replace(report.job.rows[0], name="gpu-farm-7", host="gpu-farm-7", rank=None)
+    hosted = replace(report, job=replace(report.job, rows=(row,), headline="gpu-farm-7 failed first"))
+    for fmt in ("json", "html", "markdown", "terminal"):
+        assert "gpu-farm-7" not in api.render(hosted, fmt, redact="all")
+        assert "gpu-farm-7" in api.render(hosted, fmt, redact="paths")
 
 
 def test_a_folder_of_one_incident_is_diagnosed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
