@@ -8,6 +8,8 @@ MPSAllocator, XPUCachingAllocator and torch_npu, releases 0.4 to 2.14.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from oomctl.model.log import OomEvent
@@ -19,6 +21,8 @@ from oomctl.units import parse_size
 SIZE: Final = r"(\d[\d.,]*(?:bytes?|[KMGTPE]i?B))"
 LONGEST: Final = 2600
 """Characters of a squeezed message; many "Process N has" clauses make it long."""
+NEAR_BEFORE: Final = 400
+"""Characters before a message, on its line, in which an exception or a test is looked for."""
 UNLIMITED: Final = 17179869184 << 30
 """All bits set, printed as 17179869184.00 GiB: "not available" or "no limit"."""
 
@@ -82,8 +86,15 @@ class Messages:
                     continue
                 if anchor["parenthesis"] and i and _belongs(squeezed.text, anchors[i - 1], anchor):
                     continue
+                offset_in_line = anchor.start() - squeezed.starts[squeezed.index(anchor.start())]
+                key = (id(line), offset_in_line)
+                if key in seen or (id(line) in covered and not line.tag):
+                    continue
+                seen.add(key)
+                if not found.room("messages", len(found.events)):
+                    continue
                 last = min(anchor.start() + LONGEST, len(squeezed.text))
-                for later in anchors[i + 1 :]:
+                for later in islice(anchors, i + 1, None):
                     if later["parenthesis"] and _belongs(squeezed.text, anchor, later):
                         continue
                     if later["bare"] and later.start() - anchor.end() < 4:
@@ -91,15 +102,9 @@ class Messages:
                     last = min(last, later.start())
                     break
                 raw, body = _event(squeezed, anchor, squeezed.text[anchor.start() : last], found)
-                offset_in_line = anchor.start() - squeezed.starts[squeezed.index(anchor.start())]
-                key = (id(line), offset_in_line)
-                if key in seen or (id(line) in covered and not line.tag):
-                    continue
-                seen.add(key)
                 first_index, last_index = squeezed.index(anchor.start()), squeezed.index(anchor.start() + body - 1)
                 covered.update(id(other) for other in squeezed.lines[first_index + 1 : last_index + 1])
-                if found.room("messages", len(found.events)):
-                    found.events.append(raw)
+                found.events.append(raw)
 
 
 def _belongs(text: str, first: re.Match[str], parenthesis: re.Match[str]) -> bool:
@@ -126,7 +131,8 @@ def _event(squeezed: Squeezed, anchor: re.Match[str], body: str, found: Findings
     backend = _backend(anchor, body)
     line = squeezed.line(anchor.start())
     before = _before(squeezed, anchor.start())
-    exception = _CLASS.search(before)
+    near_before = before[-NEAR_BEFORE:]
+    exception = _CLASS.search(near_before)
     torch = versions.of_message(body)
     if exception:
         torch = torch & versions.of_exception(exception[1])
@@ -153,7 +159,7 @@ def _event(squeezed: Squeezed, anchor: re.Match[str], body: str, found: Findings
     elif counted:
         subject = f"{counted[1].lower()} {counted[2]}"
     else:
-        subject = _WORDS_BEFORE.sub("", before).strip()
+        subject = _WORDS_BEFORE.sub("", near_before).strip()
     return RawEvent(event, subject, numbered=True, tag=line.tag, time=line.time, end=last.no, part=line.part), len(body)
 
 
@@ -203,13 +209,14 @@ def _before(squeezed: Squeezed, offset: int) -> str:
     """The clean text before the offset on its line; where the line starts with it, nothing."""
     index = squeezed.index(offset)
     line, count = squeezed.lines[index], offset - squeezed.starts[index]
-    taken = 0
-    for position, character in enumerate(line.text):
-        if taken == count:
-            return line.text[:position]
-        if not character.isspace():
-            taken += 1
-    return line.text if taken == count else ""
+    places = _places(line.text)
+    return line.text[: places[count - 1] + 1] if 0 < count <= len(places) else ""
+
+
+@lru_cache(maxsize=4)
+def _places(text: str) -> list[int]:
+    """Where the characters that are no white space stand."""
+    return [place for place, character in enumerate(text) if not character.isspace()]
 
 
 def _text(squeezed: Squeezed, start: int, end: int, before: str) -> str:

@@ -17,7 +17,9 @@ _IPYTHON: Final = re.compile(
     r" in (?P<fn>[\w.<>]+)\s?\(",
     re.M,
 )
-_CELL: Final = re.compile(r"^(?:Input In|Cell In) ?\[(?P<cell>\d{1,18})\](?:, line (?P<no>\d{1,18})|, in (?P<fn>\S+))", re.M)
+_CELL: Final = re.compile(
+    r"^(?:Input In|Cell In) ?\[(?P<cell>\d{1,18})\](?:, line (?P<no>\d{1,18})|, in (?P<fn>\S+))", re.M
+)
 _RICH: Final = re.compile(r"\.py:(?P<no>\d{1,18})\s+in\s+(?P<fn>[\w<>.]+)")
 """Behind a path, which is looked for backwards from here: forwards, every letter of a long word could start one."""
 _RICH_PATH: Final = re.compile(r"[\s\"'(]")
