@@ -76,7 +76,7 @@ class Trace:
     metadata: NDArray[np.int32] | None
     texts: tuple[str, ...]
     device_free: Mapping[int, int]
-    order: NDArray[np.int32] | None = field(default=None, init=False)
+    order: NDArray[np.int32] | None = field(default=None, init=False, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.action)

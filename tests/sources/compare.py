@@ -26,7 +26,7 @@ def _part(value: object, device: DeviceSnapshot, snapshot: Snapshot) -> dict[str
     found: dict[str, object] = {}
     for field in dataclasses.fields(value):
         column = getattr(value, field.name)
-        if column is None:
+        if column is None or not field.compare:
             continue
         if field.name == "stack":
             column = [snapshot.stacks[i] for i in column.tolist()]
