@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _FAILED: Final = frozenset({"fragmentation", "leak", "transient_peak", "capacity", "external", "host_oom"})
 _SITED: Final = frozenset({"fragmentation", "leak", "transient_peak", "capacity"})
 """Classes that a line of the program answers for."""
-_STOPPED: Final = frozenset({"nccl_timeout"})
-"""Signs in a text that another process's end stopped this one."""
 _SHOWN: Final = 8
 """Ranks whose reports go into the one of the job."""
 
@@ -215,6 +213,8 @@ def _digest(digest: Digest, evidence: Evidence, report: Report, task: Task) -> D
     from oomctl.model.stacks import Frame
     from oomctl.report.json import compact
     from oomctl.report.thin import FULL, thin
+    from oomctl.sources.peers import was_stopped
+    from oomctl.sources.reading import NOTHING
 
     verdict, budget = report.verdict, report.budget
     failed = verdict.cls in _FAILED or (
@@ -231,7 +231,8 @@ def _digest(digest: Digest, evidence: Evidence, report: Report, task: Task) -> D
     culprit = next(iter(report.culprits), None)
     thinned, _ = thin(replace(report, others=()), FULL)
     whole = replace(thinned, device=replace(report.device, rank=digest.rank))
-    troubles = [s.reason for s in (*evidence.skipped, *(s for e in evidence.snapshots for s in e.skipped))]
+    skipped = (*evidence.skipped, *(s for snapshot in evidence.snapshots for s in snapshot.skipped))
+    troubles = [s.reason for s in skipped if NOTHING not in s.reason]
     return replace(
         digest,
         cls=verdict.cls,
@@ -240,7 +241,7 @@ def _digest(digest: Digest, evidence: Evidence, report: Report, task: Task) -> D
         confidence=verdict.confidence,
         headline=verdict.headline,
         failed=failed,
-        stopped=not failed and any(sign.kind in _STOPPED for sign in evidence.signs),
+        stopped=not failed and was_stopped(task.files.parts),
         time_us=_time_of_failure(evidence, report) if failed else None,
         active=active,
         reserved=None if budget is None else budget.reserved,

@@ -138,10 +138,12 @@ def find_ranks(
 def read_rank(files: RankFiles, max_bytes: int | None = None) -> Evidence:
     """Reads one rank's files; a text that cannot be read is left out and said.
 
+    A rank that says nothing about memory is one that ran, or that another one's end stopped.
+
     Raises:
         OomctlError: Nothing of it can be read.
     """
-    return read_parts([(part.name, part.opened) for part in files.parts], max_bytes=max_bytes)
+    return read_parts([(part.name, part.opened) for part in files.parts], max_bytes=max_bytes, related=False)
 
 
 def read_shared(parts: Iterable[Part], max_bytes: int | None = None) -> Evidence | None:
@@ -211,7 +213,7 @@ def _listed(path: str) -> tuple[list[_Unit], bool]:
     if os.path.isfile(path) and zipfile.is_zipfile(path):  # a pipe is not to be opened twice
         units = _file(path, os.path.basename(path), chosen=True)
         return units, len({u.name.key for u in _named(units) if u.name.key is not None}) > 1
-    return [_Unit(os.path.basename(path), (Part(path, path),), _is_text(path))], False
+    return [_Unit(os.path.basename(path), (Part(path, path),), is_text(path))], False
 
 
 def _named(units: list[_Unit]) -> list[_Unit]:
@@ -259,7 +261,7 @@ def _file(path: str, relative: str, chosen: bool = False) -> list[_Unit]:
         units = _members(path, relative, names)
         if units is not None:
             return units
-    return [_Unit(relative, (Part(path, path),), _is_text(path))]
+    return [_Unit(relative, (Part(path, path),), is_text(path))]
 
 
 def _members(path: str, relative: str, names: Sequence[str]) -> list[_Unit] | None:
@@ -276,7 +278,7 @@ def _members(path: str, relative: str, names: Sequence[str]) -> list[_Unit] | No
         if folder in bundles or (folder and any(f and folder.startswith(f + "/") for f in bundles)):
             continue
         if _is_wanted(file) and not name.startswith("__MACOSX/"):
-            units.append(_Unit(f"{stem}/{name}", (Part(f"{path}!{name}", path, name),), _is_text(name)))
+            units.append(_Unit(f"{stem}/{name}", (Part(f"{path}!{name}", path, name),), is_text(name)))
     if len(units) == 1 or not any(not u.is_text for u in units):
         return None if not bundles else units
     return units
@@ -292,7 +294,7 @@ def _remote(url: str) -> tuple[list[_Unit], bool]:
         elif fs.isdir(path):
             names, root = sorted(fs.find(path)), path
         else:
-            return [_Unit(path.rpartition("/")[2], (Part(url, url),), _is_text(path))], False
+            return [_Unit(path.rpartition("/")[2], (Part(url, url),), is_text(path))], False
     except Exception as error:  # each store raises its own
         raise OomctlError(f"{url}: {_reason(error)}", "check the address and the credentials") from error
     bundles = {n.rpartition("/")[0] for n in names if n.rpartition("/")[2] == INCIDENT}
@@ -308,7 +310,7 @@ def _remote(url: str) -> tuple[list[_Unit], bool]:
     for name in names[:MOST_FILES]:
         folder, _, file = name.rpartition("/")
         if folder not in bundles and _is_wanted(file):
-            units.append(_Unit(name.removeprefix(root).strip("/"), (part(name),), _is_text(name)))
+            units.append(_Unit(name.removeprefix(root).strip("/"), (part(name),), is_text(name)))
     if not units:
         raise OomctlError(f"{url}: no snapshot or log there", "give the folder that the ranks wrote into")
     return units, True
@@ -355,7 +357,8 @@ def _plain(name: str) -> str:
     return lower
 
 
-def _is_text(name: str) -> bool:
+def is_text(name: str) -> bool:
+    """Whether a name is that of a log."""
     return _plain(name).endswith(_TEXTS)
 
 

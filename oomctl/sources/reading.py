@@ -31,7 +31,8 @@ MAX_MEMBERS: Final = 200
 """Files of one zip that are read."""
 _RANK: Final = re.compile(r"(?:rank|local_rank|worker)[ _.=-]?([0-9]{1,5})(?![0-9])", re.IGNORECASE)
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
-_NOTHING: Final = "nothing in it is about GPU memory"
+NOTHING: Final = "nothing in it is about GPU memory"
+"""What is said of a text that was read in vain."""
 _CHECKPOINT: Final = "a torch checkpoint (torch.save), not a memory snapshot"
 
 
@@ -74,7 +75,7 @@ def read_inputs(
         raise OomctlError("no input", "give a snapshot, a log, or - for the standard input")
     if len(incident.unrelated) == len(incident.inputs):
         name = incident.unrelated[0]
-        raise OomctlError(f"{_shown(incident.inputs[0].path)}: {name}; {_NOTHING}", hint_for(name))
+        raise OomctlError(f"{_shown(incident.inputs[0].path)}: {name}; {NOTHING}", hint_for(name))
     return incident.evidence()
 
 
@@ -83,6 +84,7 @@ def read_parts(
     *,
     progress: Progress = silent,
     max_bytes: int | None = None,
+    related: bool = True,
 ) -> Evidence:
     """Reads files that lie in archives or stores as one incident; one that cannot be used is left out and said.
 
@@ -90,6 +92,7 @@ def read_parts(
         parts: Names as people are to see them, and what opens each.
         progress: Told which is being read.
         max_bytes: As for `read_inputs`.
+        related: Whether texts in which nothing is about memory are an error where there is nothing else.
 
     Raises:
         OomctlError: None of them can be used.
@@ -107,8 +110,8 @@ def read_parts(
             troubles.append(OomctlError(f"{_shown(name)}: {str(error)[:200] or type(error).__name__}"))
     if not incident.inputs:
         raise troubles[0] if troubles else OomctlError("no input")
-    if len(incident.unrelated) == len(incident.inputs):
-        raise troubles[0] if troubles else OomctlError(f"{_shown(incident.inputs[0].path)}: {_NOTHING}")
+    if related and len(incident.unrelated) == len(incident.inputs):
+        raise troubles[0] if troubles else OomctlError(f"{_shown(incident.inputs[0].path)}: {NOTHING}")
     incident.skipped += (Skipped("one of the inputs", trouble.message, trouble.hint) for trouble in troubles)
     return incident.evidence()
 
@@ -215,7 +218,7 @@ class _Incident:
         found = source.read(content, place, self.progress)
         if found.kind == "unknown":
             self.unrelated.append(looks_like(head) or "a text")
-            self.skipped.append(Skipped("one of the inputs", f"{_shown(name)}: {_NOTHING}"))
+            self.skipped.append(Skipped("one of the inputs", f"{_shown(name)}: {NOTHING}"))
         form = ", ".join((found.format, *reversed(content.containers)))
         self.inputs.append(InputFile(name, found.kind, form, found.torch, None, 0))
         self.findings.append(found)

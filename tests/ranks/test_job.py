@@ -142,6 +142,30 @@ def test_a_folder_of_one_incident_is_diagnosed_as_such(tmp_path: Path, capsys: p
     assert data["verdict"]["class"] == "no_oom"
 
 
+LAST_WORDS = {
+    "stopped": [
+        "[rank1]:[E729 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout",
+        "NCCL error in: NCCLUtils.cpp:77, remote process exited or there was a network error",
+        "W0729 elastic/multiprocessing/api.py:900] Sending process 77 closing signal SIGTERM",
+        "RuntimeError: [gloo/transport/tcp/pair.cc:525] Read error [10.0.0.1]:5: Connection reset by peer",
+    ],
+    "healthy": ["step 10 loss 2.5", "done"],
+}
+
+
+@pytest.mark.parametrize(("role", "words"), [(role, w) for role, several in LAST_WORDS.items() for w in several])
+def test_last_words(role: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "rank0.log").write_text(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+        "79.15 GiB of which 1.00 GiB is free. Process 1 has 78.00 GiB memory in use. Of the allocated memory 77.00 GiB "
+        "is allocated by PyTorch, and 200.00 MiB is reserved by PyTorch but unallocated.\n"
+    )
+    (tmp_path / "rank1.log").write_text(f"step 9 loss 2.6\n{words}\n")
+    found = api.diagnose_job(str(tmp_path), processes=1)
+    assert found is not None
+    assert roles(found.job) == {"rank 0": "first", "rank 1": role}
+
+
 def digest(rank: int, **changes: object) -> Digest:
     base = Digest(
         f"rank {rank}", rank, cls="no_oom", code="OOM001", active=8 * GIB, reserved=9 * GIB, peak=8 * GIB,
