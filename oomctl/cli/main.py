@@ -53,7 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     """Console script."""
-    sys.exit(main())
+    code = main()
+    if code == exits.INTERRUPTED:
+        # CPython remembers an interrupt that came up through exec() of a text, as the making of a dataclass does
+        # (run_eval_code_obj), and then dies of SIGINT whatever the exit code; the next exec() makes it forget.
+        exec("")
+    sys.exit(code)
 
 
 def _plain_call(args: list[str]) -> Callable[[], int] | None:

@@ -198,6 +198,23 @@ def test_ctrl_c() -> None:
     assert (child.returncode, out, err) == (130, b"", b"interrupted\n")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_ctrl_c_while_a_class_is_made() -> None:
+    """CPython remembers an interrupt inside exec() and would die of the signal although it was handled."""
+    program = """
+import sys
+from oomctl.cli import exits, main
+def interrupted(argv=None):
+    try:
+        exec("import os, signal; os.kill(os.getpid(), signal.SIGINT)\\nwhile True: pass")
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+main.main = interrupted
+main.run()
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 130
+
+
 @pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals")
 def test_summary_asks_for_a_paste_on_a_terminal() -> None:
     import pty
