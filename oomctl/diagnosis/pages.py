@@ -225,12 +225,15 @@ PAGES: Final[tuple[Page, ...]] = (
         "",
         "confidence",
         "What high, medium and low confidence have meant",
-        "Measured on labelled cases: 82 programs run on an H200 whose fault was known by construction (each judged from "
+        "Measured on labelled cases: 82 programs run on an H200 whose fault was known by construction (each judged "
+        "from "
         "snapshot and log, from the snapshot alone, and from text alone) and 79 logs of public reports.\n\n"
         "- high: right in 147 of 147\n"
-        "- medium: right in 80 of 88; most misses are text alone, where a peak, a full card and fragmentation look alike\n"
+        "- medium: right in 80 of 88; most misses are text alone, where a peak, a full card and fragmentation look "
+        "alike\n"
         '- low: right in 82 of 90, counting an honest "uncertain" where the inputs cannot decide\n\n'
-        "The rules were tuned on these cases. On 47 of the recorded programs that nobody had tuned for, snapshot and log "
+        "The rules were tuned on these cases. On 47 of the recorded programs that nobody had tuned for, snapshot and "
+        "log "
         "together were right in 40 before and in 47 after the kinds of mistakes they showed were mended.",
         ("uncertain",),
     ),
