@@ -1,0 +1,1 @@
+"""Mutated inputs by the thousand: ``python -m tests.fuzz --minutes 10``."""
