@@ -102,7 +102,7 @@ class Fragmentation:
             evidence.append(
                 EvidenceItem(f"replayed on this trace, {served[0] or 'the defaults'} would have served the request")
             )
-        strength = 0.9 if substantial and need <= idle else 0.7 if substantial else 0.2
+        strength = 0.9 if substantial and (served or need <= idle) else 0.7 if substantial else 0.2
         undecided = replayed is None or any(r.served is None and r.certainty == "open" for r in replayed.runs)
         possible = fits and undecided and min(idle, need) >= PROVED * limit
         return Finding(self.cls, subtype, idle, fits and substantial, strength, headline, tuple(evidence), possible)
