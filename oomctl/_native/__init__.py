@@ -30,7 +30,7 @@ def kernel(name: str) -> ModuleType | None:
     """A compiled module, or None where there is none to be had or Python's own code is asked for.
 
     Args:
-        name: "decode" or "heap".
+        name: "decode", "heap" or "order".
     """
     if _forced_pure():
         return None
@@ -38,6 +38,13 @@ def kernel(name: str) -> ModuleType | None:
         return import_module(f"oomctl._native.{name}")
     except ImportError:
         return None
+
+
+def give_back_memory() -> None:
+    """Gives the system back memory that was freed, between two pieces of work that need much of it."""
+    native = kernel("order")
+    if native is not None:
+        native.give_back_memory()
 
 
 def _forced_pure() -> bool:

@@ -9,8 +9,25 @@ from libcpp.algorithm cimport sort
 from libcpp.utility cimport pair
 from libcpp.vector cimport vector
 
+cdef extern from *:
+    """
+    #if defined(__GLIBC__)
+    #include <malloc.h>
+    static void give_back(void) { malloc_trim(0); }
+    #else
+    static void give_back(void) {}
+    #endif
+    """
+    void give_back() nogil
+
 cdef enum:
     FREE_COMPLETED = 2
+
+
+def give_back_memory():
+    """Gives the system back what was freed and is kept for later, where the C library has a way to."""
+    with nogil:
+        give_back()
 
 
 def by_address(const uint8_t[::1] action, const uint64_t[::1] address, uint64_t seed):

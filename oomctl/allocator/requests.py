@@ -81,37 +81,40 @@ class Requests:
 
 @dataclass
 class _Rows:
-    """Columns under construction; `rank` orders requests of the same event."""
+    """Columns under construction; a request of rank 0 comes before one of rank 1 at the same event."""
 
-    parts: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
+    parts: list[tuple[Op, NDArray[np.int64], int, tuple[Any, ...]]] = field(default_factory=list)
 
     def add(self, op: Op, event: NDArray[np.int64], block: Any, size: Any, group: Any, address: Any, rank: int) -> None:
-        n = len(event)
-        self.parts.append(
-            (
-                np.full(n, op, np.uint8),
-                np.broadcast_to(np.asarray(block, np.int64), n),
-                np.broadcast_to(np.asarray(size, np.int64), n),
-                np.broadcast_to(np.asarray(group, np.int32), n),
-                np.broadcast_to(np.asarray(address, np.uint64), n),
-                event,
-                np.full(n, rank, np.int8),
-            )
-        )
+        self.parts.append((op, event, rank, (block, size, group, address)))
 
     def sorted(self) -> tuple[NDArray[Any], ...]:
-        op, block, size, group, address, event, rank = (np.concatenate(c) for c in zip(*self.parts, strict=True))
-        order = self._order(event, rank)
-        return tuple(np.ascontiguousarray(c[order]) for c in (op, block, size, group, address, event))
+        """Columns op, block, size, group, address and event in order of time."""
+        total = sum(len(event) for _, event, _, _ in self.parts)
+        places = self._places(total)
+        values = [[op, *rest, event] for op, event, _, rest in self.parts]
+        self.parts.clear()
+        columns = []
+        for i, kind in enumerate((np.uint8, np.int64, np.int64, np.int32, np.uint64, np.int64)):
+            column = np.zeros(total, kind)
+            for place, value in zip(places, values, strict=True):
+                column[place] = value[i]
+                value[i] = None  # what is written goes at once: a replay needs most memory here
+            columns.append(column)
+        return tuple(columns)
 
-    @staticmethod
-    def _order(event: NDArray[np.int64], rank: NDArray[np.int8]) -> NDArray[np.int64]:
-        """By event, then rank. Nearly always each pair of them occurs once, and then every row knows its place."""
-        place = event * 2 + rank
-        row_at = np.full(int(place.max(initial=-1)) + 1, -1, np.int32)
-        row_at[place] = np.arange(len(place), dtype=np.int32)
-        order = row_at[row_at >= 0]
-        return order.astype(np.int64) if len(order) == len(place) else np.lexsort((rank, event))
+    def _places(self, total: int) -> list[NDArray[Any]]:
+        """Where the rows of each part go."""
+        slots = [(event * 2 + rank).astype(np.int32) for _, event, rank, _ in self.parts]
+        taken = np.zeros(max((int(slot.max(initial=-1)) for slot in slots), default=-1) + 1, np.bool_)
+        for slot in slots:
+            taken[slot] = True
+        if int(np.count_nonzero(taken)) == total:  # no two share a slot: nearly always
+            number = np.cumsum(taken, dtype=np.int32)
+            return [number[slot] - 1 for slot in slots]
+        place = np.empty(total, np.int64)
+        place[np.argsort(np.concatenate(slots), kind="stable")] = np.arange(total)
+        return np.split(place, np.cumsum([len(slot) for slot in slots])[:-1])
 
 
 def read_calls(trace: Trace) -> tuple[DriverCall, ...]:
@@ -135,6 +138,7 @@ def read_requests(device: DeviceSnapshot) -> Requests:
     streams, stream_code = coded(trace.stream)
     pairs, group = coded(pools * np.int32(len(streams)) + stream_code)
     groups = tuple((device.pools[p // len(streams)], int(streams[p % len(streams)])) for p in pairs.tolist())
+    del pools, stream_code  # long columns go as soon as they can: this is where a replay needs most memory
 
     rows = _Rows()
     lives = _Lives(trace)
@@ -208,15 +212,15 @@ class _Lives:
     """
 
     def __init__(self, trace: Trace) -> None:
-        order = trace.by_address().astype(np.int64)
+        order = trace.by_address()
         action, address, stack = trace.action, trace.address, trace.stack
         kinds, where = action[order], address[order]
         new_address = np.ones(len(order), bool)
         new_address[1:] = where[1:] != where[:-1]
         starts = np.flatnonzero(new_address | (kinds == Action.ALLOC))
-        life = np.cumsum(new_address | (kinds == Action.ALLOC)) - 1
+        life = np.cumsum(new_address | (kinds == Action.ALLOC), dtype=np.int32) - np.int32(1)
         self.has_alloc: NDArray[np.bool_] = kinds[starts] == Action.ALLOC
-        self.first = self.alloc = order[starts]
+        self.first = self.alloc = order[starts].astype(np.int64)
         self.requested = self._earliest(order, life, kinds == Action.FREE_REQUESTED, len(starts))
         self.completed = self._earliest(order, life, kinds == Action.FREE_COMPLETED, len(starts))
         self.successor = np.full(len(starts), -1, np.int64)
@@ -228,7 +232,7 @@ class _Lives:
 
     @staticmethod
     def _earliest(
-        order: NDArray[np.int64], life: NDArray[np.int64], mask: NDArray[np.bool_], n: int
+        order: NDArray[np.int32], life: NDArray[np.int32], mask: NDArray[np.bool_], n: int
     ) -> NDArray[np.int64]:
         found = np.full(n, -1, np.int64)
         # Written back to front, so that the earliest event of a life stays.

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from oomctl import _native
 from oomctl.allocator.address import Recorded
 from oomctl.allocator.blocks import Block
 from oomctl.allocator.growth import Growth, read_growth, with_empties, with_flushed_frees
@@ -110,7 +111,9 @@ def read_recording(
         conf = replace(conf, expandable_segments=True)
     policy = policy_of(conf, torch, snapshot.backend)
     progress("reading the requests", 0.0)
+    _native.give_back_memory()
     requests = read_requests(device)
+    _native.give_back_memory()
     growth = read_growth(requests, trace, device.pools, snapshot.stacks, policy)
     requests = with_empties(with_flushed_frees(requests, growth.attempts), growth.emptied)
     if until is None:

@@ -1,10 +1,11 @@
-"""Independent replays on several processes; without them, one after the other."""
+"""Independent replays at the same time; where that cannot be, one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from oomctl import _native
 from oomctl.progress import Progress
 
 _Case = TypeVar("_Case")
@@ -20,17 +21,26 @@ def in_parallel(
     Args:
         job: A pure, picklable callable; it is sent to each process once.
         cases: Picklable values.
-        processes: How many to use; 1 stays in this one.
+        processes: How many to use at most, or how many threads; 1 does one after the other.
         progress: Told the share done.
     """
     results: list[_Result] = []
+    if processes > 1 and len(cases) > 1 and _native.kernel("heap") is not None:
+        # The compiled heap leaves the interpreter to others while it works, so threads do, and nothing is copied.
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(processes, len(cases))) as pool:
+            for result in pool.map(job, cases):
+                results.append(result)
+                progress("replaying settings", len(results) / len(cases))
+        return results
     if processes > 1 and len(cases) > 1:
         from concurrent.futures import ProcessPoolExecutor
         from concurrent.futures.process import BrokenProcessPool
 
         try:
-            with ProcessPoolExecutor(min(processes, len(cases)), initializer=_adopt, initargs=(job,)) as pool:
-                for result in pool.map(_work, cases):
+            with ProcessPoolExecutor(min(processes, len(cases)), initializer=_adopt, initargs=(job,)) as workers:
+                for result in workers.map(_work, cases):
                     results.append(result)
                     progress("replaying settings", len(results) / len(cases))
             return results

@@ -42,8 +42,9 @@ def reserved_curve(device: DeviceSnapshot) -> NDArray[np.int64]:
     trace = device.trace
     if trace is None:
         return np.zeros(0, np.int64)
-    grow = np.isin(trace.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
-    shrink = np.isin(trace.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP))
-    delta = np.where(grow, trace.size, 0) - np.where(shrink, trace.size, 0)
-    curve = np.cumsum(delta)
+    rows = np.flatnonzero((trace.action >= Action.SEGMENT_ALLOC) & (trace.action <= Action.SEGMENT_UNMAP))
+    grows = np.isin(trace.action[rows], (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
+    curve = np.zeros(len(trace), np.int64)
+    curve[rows] = np.where(grows, trace.size[rows], -trace.size[rows])
+    np.cumsum(curve, out=curve)
     return curve + (int(device.segments.size.sum()) - int(curve[-1]))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -29,6 +31,9 @@ from oomctl.model.report import Budget, Device, EvidenceItem, Report, Steps, Ver
 from oomctl.model.snapshot import Action, DeviceSnapshot, Snapshot
 from oomctl.progress import Progress, silent
 from oomctl.units import format_size, half_digit
+
+MANY_EVENTS: Final = 100_000
+"""Events from which on settings are replayed side by side."""
 
 
 def conclude_snapshots(
@@ -301,6 +306,7 @@ def _replayed(found: Incident, progress: Progress) -> tuple[WhatIf | None, tuple
             until=found.moment.event,
             device_total=b.device_total,
             thorough=_in_question(b, (found.request.size or 0) if found.request else 0),
+            processes=(os.cpu_count() or 1) if len(found.device.trace) >= MANY_EVENTS else 1,
             progress=progress,
         )
     except OomctlError as error:
