@@ -12,6 +12,9 @@ __all__ = [
     "OomctlError",
     "__version__",
     "diagnose",
+    "diagnose_job",
+    "diff",
+    "holdings",
     "lightning_callback",
     "load",
     "record",
@@ -22,13 +25,16 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from oomctl.api import diagnose, load, render, replay
+    from oomctl.api import diagnose, diagnose_job, diff, holdings, load, render, replay
     from oomctl.errors import OomctlError
     from oomctl.recorder import lightning_callback, record, step, trainer_callback
 
 _LAZY = {
     "OomctlError": "oomctl.errors",
     "diagnose": "oomctl.api",
+    "diagnose_job": "oomctl.api",
+    "diff": "oomctl.api",
+    "holdings": "oomctl.api",
     "lightning_callback": "oomctl.recorder",
     "load": "oomctl.api",
     "record": "oomctl.recorder",

@@ -49,6 +49,11 @@ def load(
 
     parts = incident_parts(paths)
     if parts is not None:
+        if "-" in paths:
+            raise OomctlError(
+                "a folder or an address and the standard input cannot be read as one incident",
+                "give the file instead of -",
+            )
         return read_parts([(part.name, part.opened) for part in parts], progress=progress, max_bytes=max_bytes)
     return read_inputs(paths, stdin=stdin, progress=progress, max_bytes=max_bytes)
 
@@ -93,6 +98,7 @@ def diagnose_job(
     rank_pattern: str | None = None,
     layout: str | None = None,
     rank: int | None = None,
+    device: int | None = None,
     torch: str | None = None,
     user_roots: Sequence[str] = (),
     whatif: bool = True,
@@ -111,6 +117,7 @@ def diagnose_job(
             named rank; None knows the usual schemes.
         layout: Sizes of the job's axes, the fastest first, such as "tp=8,dp=16,pp=4".
         rank: Conclude this rank alone.
+        device: Device ordinal; by default the one that failed on each rank.
         torch: The version that ran, such as "2.9", where the inputs leave it open.
         user_roots: Folders whose files count as the user's own code in stacks.
         whatif: Replay the first failure under other settings.
@@ -137,7 +144,7 @@ def diagnose_job(
 
     count = processes or os.cpu_count() or 1
     fleet: Fleet = Cluster(scheduler, count, seconds) if scheduler else Processes(count, seconds)
-    wanted = ranks.Wanted(rank_pattern, layout, rank, max_bytes, torch, tuple(user_roots), whatif)
+    wanted = ranks.Wanted(rank_pattern, layout, rank, max_bytes, torch, tuple(user_roots), device, whatif)
     return ranks.conclude(paths, wanted, fleet, each=each, progress=progress)
 
 

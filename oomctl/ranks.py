@@ -38,6 +38,7 @@ class Task:
         max_bytes: Most bytes of one file, unpacked, or None.
         torch: The version that ran, or None.
         user_roots: Folders of the user's own code.
+        device: Device ordinal, or None for the one that failed.
         whatif: Replay its trace under other settings.
         events: Failures of this rank that a text of the whole job names.
     """
@@ -46,6 +47,7 @@ class Task:
     max_bytes: int | None = None
     torch: str | None = None
     user_roots: tuple[str, ...] = ()
+    device: int | None = None
     whatif: bool = False
     events: tuple[OomEvent, ...] = ()
 
@@ -61,6 +63,7 @@ class Wanted:
         max_bytes: Most bytes of one file, unpacked, or None.
         torch: The version that ran, or None.
         user_roots: Folders of the user's own code.
+        device: Device ordinal, or None for the one that failed on each rank.
         whatif: Replay the first failure under other settings.
     """
 
@@ -70,6 +73,7 @@ class Wanted:
     max_bytes: int | None = None
     torch: str | None = None
     user_roots: tuple[str, ...] = ()
+    device: int | None = None
     whatif: bool = True
 
 
@@ -107,8 +111,9 @@ def conclude(
     if found is None:
         return None
     tasks = _tasks(found.ranks, found.shared, wanted)
-    if wanted.rank is not None:
-        return _alone(tasks, wanted)
+    if wanted.rank is not None or len(tasks) == 1:
+        alone = _alone(tasks, wanted)
+        return replace(alone, limits=(*alone.limits, *found.limits))
     digests: list[Digest] = [Digest(t.files.label, t.files.name.rank, trouble="not read") for t in tasks]
     for count, done in enumerate(fleet.run(work, tasks), 1):
         digest = done.result
@@ -147,7 +152,9 @@ def work(task: Task) -> Digest:
     digest = Digest(task.files.label, name.rank, name.host, name.stage, _paths(task.files))
     try:
         evidence = _with_events(read_rank(task.files, task.max_bytes), task.events)
-        report = api.diagnose(evidence, torch=task.torch, user_roots=task.user_roots, whatif=task.whatif)
+        report = api.diagnose(
+            evidence, device=task.device, torch=task.torch, user_roots=task.user_roots, whatif=task.whatif
+        )
         return _digest(digest, evidence, report, task)
     except OomctlError as error:
         return replace(digest, trouble=error.message)
@@ -182,6 +189,7 @@ def _tasks(ranks: Sequence[RankFiles], shared: Sequence[object], wanted: Wanted)
             wanted.max_bytes,
             wanted.torch,
             wanted.user_roots,
+            wanted.device,
             events=tuple(by_rank.get(files.name.rank, ())) if files.name.rank is not None else (),
         )
         for files in ranks
@@ -189,7 +197,7 @@ def _tasks(ranks: Sequence[RankFiles], shared: Sequence[object], wanted: Wanted)
 
 
 def _alone(tasks: Sequence[Task], wanted: Wanted) -> Report:
-    chosen = [task for task in tasks if task.files.name.rank == wanted.rank]
+    chosen = [task for task in tasks if wanted.rank in (None, task.files.name.rank)]
     if not chosen:
         there = ", ".join(task.files.label for task in tasks[:8]) + (" ..." if len(tasks) > 8 else "")
         raise OomctlError(f"nothing about rank {wanted.rank} in these inputs", f"there is: {there}")

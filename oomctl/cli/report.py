@@ -142,6 +142,7 @@ def _of_job(inputs: Sequence[str], wanted: Wanted, progress: Progress) -> Report
         rank_pattern=job.pattern,
         layout=job.layout,
         rank=wanted.rank,
+        device=wanted.device,
         torch=wanted.torch,
         user_roots=wanted.user_roots,
         whatif=wanted.whatif,

@@ -34,7 +34,7 @@ class Processes:
     """A pool of processes.
 
     Attributes:
-        count: How many; 1 works in this process, without a limit of time.
+        count: How many; one, or one task, is worked on in this process where time has no limit.
         seconds: Longest time for one task, or None.
     """
 
@@ -43,7 +43,7 @@ class Processes:
 
     def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[Done]:
         """Every task once, as it ends."""
-        if self.count <= 1 or len(tasks) <= 1:
+        if self.seconds is None and (self.count <= 1 or len(tasks) <= 1):
             for index, task in enumerate(tasks):
                 yield Done(index, work(task))
             return
@@ -78,7 +78,7 @@ class Processes:
                 worker.pipe.send(tasks[worker.index])
 
         try:
-            for _ in range(min(self.count, len(tasks))):
+            for _ in range(max(min(self.count, len(tasks)), 1)):
                 give(start())
             while workers:
                 ready = wait([w.pipe for w in workers] + [w.process.sentinel for w in workers], _PATIENCE)

@@ -172,6 +172,8 @@ def incident_parts(paths: Sequence[str]) -> tuple[Part, ...] | None:
             f"the files of {len(found.ranks):,} ranks, and one incident is wanted here",
             "give one rank's file, or oomctl diagnose the folder",
         )
+    if found is not None:
+        return found.ranks[0].parts + found.shared
     return tuple(part for path in paths for unit in _listed(path)[0] for part in unit.parts)
 
 
@@ -409,7 +411,7 @@ def _gathered(units: list[_Unit], layout: tuple[tuple[str, int], ...]) -> Found 
     limits = []
     if aside:
         limits.append(
-            Skipped("earlier dumps of the same ranks", f"{aside:,} were left aside; the latest of each rank counts")
+            Skipped("earlier dumps of the same ranks", f"{aside:,} left aside; the latest of each rank counts")
         )
     if unknown:
         names = ", ".join(u.relative for u in unknown[:3])

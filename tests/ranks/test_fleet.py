@@ -29,8 +29,14 @@ def test_a_task_that_takes_too_long_is_given_up() -> None:
     assert (done[0].result, done[2].result) == (0, 4)
 
 
+def test_a_limit_of_time_holds_for_one_process_too() -> None:
+    done = {d.index: d for d in Processes(1, seconds=1.5).run(works.slow, [0, 1, 2])}
+    assert [bool(done[i].trouble) for i in range(3)] == [False, True, False]
+
+
 def test_no_task_and_an_end_before_all_are_done() -> None:
     assert list(Processes(2).run(works.double, [])) == []
+    assert list(Processes(2, seconds=9).run(works.double, [])) == []
     running = Processes(2).run(works.double, list(range(50)))
     next(running)
     running.close()

@@ -134,6 +134,15 @@ def test_markdown_and_redaction(report: Report) -> None:
         assert "gpu-farm-7" in api.render(hosted, fmt, redact="paths")
 
 
+def test_a_folder_of_one_rank_is_one_incident(tmp_path: Path) -> None:
+    made = job(tmp_path, [0, 1], {}, lambda r: f"iteration_{r}/rank0_memory_snapshot.pickle.gz")
+    found = api.diagnose_job(str(made))
+    assert found is not None
+    assert (found.job, found.device.rank) == (None, 0)
+    assert any("1 left aside" in limit.reason for limit in found.limits)
+    assert len(api.load(str(made)).snapshots) == 1
+
+
 def test_a_folder_of_one_incident_is_diagnosed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = job(tmp_path, [0], {}, lambda r: "snapshot.pickle.gz")
     assert main(["diagnose", str(made), "--json"]) == 0
