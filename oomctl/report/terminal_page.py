@@ -199,16 +199,18 @@ def spread(shares: Sequence[float], columns: int) -> list[int]:
 def _measure(text: str, first: int, rest: int) -> list[int]:
     """Offsets at which a text is divided so that the lines fit."""
     offsets, start, room = [], 0, first
-    while width(text[start:]) > room:
+    while True:
+        # Character by character: some sequences are narrower or wider than their characters one by one.
         end, used = start, 0
-        while used + width(text[end]) <= room:
+        while end < len(text) and used + width(text[end]) <= room:
             used += width(text[end])
             end += 1
+        if end == len(text):
+            return offsets
         space = text.rfind(" ", start + 1, end + 1)
         end = space + 1 if space > start and text[start:space].strip() else max(end, start + 1)
         offsets.append(end)
         start, room = end, rest
-    return offsets
 
 
 def _lstrip(line: Text) -> Text:

@@ -18,10 +18,10 @@ from oomctl.sources.text.base import Findings, Passage, RawEvent
 from oomctl.sources.text.squeeze import Squeezed
 from oomctl.units import parse_size
 
-SIZE: Final = r"(\d[\d.,]*(?:bytes?|[KMGTPE]i?B))"
+SIZE: Final = r"(\d[\d.,]{0,30}(?:bytes?|[KMGTPE]i?B))"
 LONGEST: Final = 2600
 """Characters of a squeezed message; many "Process N has" clauses make it long."""
-NEAR_BEFORE: Final = 400
+NEAR_BEFORE: Final = 200
 """Characters before a message, on its line, in which an exception or a test is looked for."""
 UNLIMITED: Final = 17179869184 << 30
 """All bits set, printed as 17179869184.00 GiB: "not available" or "no limit"."""

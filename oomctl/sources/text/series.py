@@ -27,7 +27,7 @@ _MEMORY: Final = re.compile(
     re.I,
 )
 _UNIT: Final = r"(?:[KMGT]i?B|[KMGT]|bytes|B)"
-_NUMERAL: Final = r"\d+(?:,\d{3})*(?:[.,]\d+)?"
+_NUMERAL: Final = r"\d{1,24}(?:,\d{3}){0,8}(?:[.,]\d{1,24})?"
 _PAIR: Final = re.compile(
     r"(?P<name>[A-Za-z_\u0394][\w ./()%\[\]-]{0,60}?)['\"]?\s*(?:[:=]|->|\bis\b)\s*['\"]?"
     rf"(?P<value>{_NUMERAL}(?:[eE][+-]?\d+)?)(?:\s*(?P<unit>{_UNIT})(?![\w%])|(?![\w%]))"
