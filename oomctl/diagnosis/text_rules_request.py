@@ -143,7 +143,7 @@ def recovered_often(p: Picture, c: Context) -> Opinion | None:
 
 def peak(p: Picture, c: Context) -> Opinion | None:
     """The request is a large share of what there is, or a line that multiplies two long dimensions made it."""
-    if p.request is None or p.within_reach is None:
+    if p.request is None or p.within_reach is None or p.within_reach <= 0:
         return None
     share = p.request / p.within_reach
     what = c.large or c.copies

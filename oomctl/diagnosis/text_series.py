@@ -49,10 +49,10 @@ def judge(series: Series) -> Growth | None:
     if series.meaning in ("peak", "unknown") or len(values) < FEWEST:
         return None
     span = steps[-1] - steps[0]
-    if span <= 0:
+    between = [i for i in range(1, len(steps) - 1) if steps[0] < steps[i] < steps[-1]]
+    if span <= 0 or not between:
         return None
-    middle = min(range(1, len(steps) - 1), key=lambda i: abs(steps[i] - (steps[0] + steps[-1]) / 2))
-    middle = max(middle, 1)
+    middle = min(between, key=lambda i: abs(steps[i] - (steps[0] + steps[-1]) / 2))
     first = (values[middle] - values[0]) / (steps[middle] - steps[0])
     late = (values[-1] - values[middle]) / (steps[-1] - steps[middle])
     total = values[-1] - values[0]
