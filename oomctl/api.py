@@ -122,7 +122,8 @@ def diagnose_job(
         user_roots: Folders whose files count as the user's own code in stacks.
         whatif: Replay the first failure under other settings.
         max_bytes: Most bytes of one file, unpacked; None is 8 GiB.
-        processes: Worker processes; None is one a core.
+        processes: Worker processes; None is one a core. A script that is to have any calls this under
+            ``if __name__ == "__main__":``, for each of them imports the script.
         scheduler: Address of a Dask scheduler, or "local" for a cluster of this machine.
         seconds: Longest time for one rank.
         each: Called with each rank's digest as it comes; `report_of` makes a report of it.

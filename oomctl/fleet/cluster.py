@@ -43,6 +43,7 @@ class Cluster:
             from distributed import Client, LocalCluster
         except ImportError:
             raise OomctlError("a cluster needs Dask", "pip install 'oomctl[cluster]'") from None
+        unreachable = (OSError, ValueError, *_timeouts())
         with contextlib.ExitStack() as stack:
             try:
                 target: Any = self.address
@@ -53,9 +54,9 @@ class Cluster:
                         )
                     )
                 client = stack.enter_context(Client(target, timeout="15s", set_as_default=False))
-            except (OSError, ValueError, TimeoutError) as error:
+            except unreachable as error:
                 raise OomctlError(
-                    f"no Dask scheduler at {self.address}: {str(error).splitlines()[0][:150]}",
+                    f"no Dask scheduler at {self.address}: {(str(error) or 'no answer').splitlines()[0][:150]}",
                     "start one with `dask scheduler`, and workers with `dask worker ADDRESS`",
                 ) from error
             stack.enter_context(client.as_current())
@@ -78,7 +79,7 @@ class Cluster:
                 flying[future] = index
             if not flying:
                 return
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(*_timeouts()):
                 wait(list(flying), timeout=1.0, return_when="FIRST_COMPLETED")
             ended = [future for future in flying if future.status in ("finished", "error", "cancelled", "lost")]
             for future in sorted(ended, key=flying.__getitem__):
@@ -94,8 +95,15 @@ class Cluster:
                 return
 
 
+def _timeouts() -> tuple[type[Exception], ...]:
+    """What Dask raises when it has waited long enough: two types before Python 3.11."""
+    import asyncio
+
+    return (TimeoutError, asyncio.TimeoutError)
+
+
 def _threads(client: Any) -> int:
-    with contextlib.suppress(OSError, TimeoutError):
+    with contextlib.suppress(OSError, *_timeouts()):
         return sum(client.nthreads().values())
     return 0
 

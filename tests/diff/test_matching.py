@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from oomctl import api
 from oomctl.analysis.matching import Line, match_files, match_lines
 from oomctl.errors import OomctlError
 from oomctl.model.diff import Diff
-from oomctl.model.stacks import Frame
+from oomctl.model.stacks import Frame, StackTable
 from oomctl.sources.code import SourceTree
 
 from .programs import Op, snapshot
@@ -138,3 +139,23 @@ def test_files(before: set[str], after: set[str], pairs: dict[str, str]) -> None
 def test_very_many_lines_are_matched_in_bounded_time() -> None:
     lines = {Frame("a.py", n, "f"): Line(Frame("a.py", n, "f")) for n in range(3000)}
     assert match_lines(lines, lines) == {frame: frame for frame in lines}
+
+
+@pytest.mark.parametrize("name", ["losses-kept", "graph-pools", "varlen-train", "first-step", "kv-cat"])
+@pytest.mark.parametrize("shift", [(0, 7), (20, 1), (30, -3)])
+def test_recorded_runs_whose_lines_moved(name: str, shift: tuple[int, int]) -> None:
+    """All lines from one on move, as by an edit above them, and the files lie elsewhere: nothing has changed."""
+    path = Path(__file__).resolve().parents[2] / "fixtures" / "captures" / name / "snapshot.pickle.gz"
+    before = api.load(str(path)).snapshots[0]
+    first, by = shift
+
+    def moved(frame: Frame) -> Frame:
+        if not frame.filename.startswith("/workspace/project/"):
+            return frame
+        line = frame.line + by if frame.line > first else frame.line
+        return Frame(frame.filename.replace("/workspace/", "/home/somebody/"), line, frame.name)
+
+    table = before.stacks
+    after = replace(before, stacks=StackTable(tuple(moved(f) for f in table.frames), table.offsets, table.frame_ids))
+    assert api.diff(before, after).rows == ()
+    assert api.diff(after, before, by="frame").rows == ()
