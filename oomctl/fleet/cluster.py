@@ -43,7 +43,7 @@ class Cluster:
             from distributed import Client, LocalCluster
         except ImportError:
             raise OomctlError("a cluster needs Dask", "pip install 'oomctl[cluster]'") from None
-        unreachable = (OSError, ValueError, *_timeouts())
+        unreachable: tuple[type[Exception], ...] = (OSError, ValueError, *_timeouts())
         with contextlib.ExitStack() as stack:
             try:
                 target: Any = self.address
