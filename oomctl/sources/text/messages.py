@@ -18,7 +18,7 @@ from oomctl.sources.text.base import Findings, Passage, RawEvent
 from oomctl.sources.text.squeeze import Squeezed
 from oomctl.units import parse_size
 
-SIZE: Final = r"(\d[\d.,]{0,30}(?:bytes?|[KMGTPE]i?B))"
+SIZE: Final = r"(?<!\d)(\d[\d.,]{0,22}(?:bytes?|[KMGTPE]i?B))"
 LONGEST: Final = 2600
 """Characters of a squeezed message; many "Process N has" clauses make it long."""
 NEAR_BEFORE: Final = 200
@@ -53,6 +53,21 @@ _CLAUSES: Final[dict[str, re.Pattern[str]]] = {
     "other_allocations": re.compile(rf"otherallocations:{SIZE}", re.I),
     "max_allowed": re.compile(rf"maxallowed:{SIZE}", re.I),
 }
+_NEEDS: Final[dict[str, tuple[str, ...]]] = {
+    "tried_to_allocate": ("triedto", "requested"),
+    "total_capacity": ("totalcapac", "devicelimit"),
+    "free": ("free",),
+    "allocated": ("allocated",),
+    "reserved": ("reservedin",),
+    "reserved_unallocated": ("reservedby",),
+    "cached_unallocated": ("cached",),
+    "private_pools": ("inprivate",),
+    "allowed": ("allowed;", "memoryfraction"),
+    "this_process_in_use": ("thisprocess",),
+    "other_allocations": ("otheralloc",),
+    "max_allowed": ("maxallowed",),
+}
+"""Words of which a message must hold one before its clause is looked for."""
 _PROCESS: Final = re.compile(rf"\bProcess(\d{{1,10}})has{SIZE}memoryin|(?<=[.a-z])Process(\d{{1,10}})has{SIZE}memoryin")
 _GPU: Final = re.compile(r"\b(?:GPU|NPU|XPU)(\d{1,3})(?=;|hasatotal)|Allocationondevice(\d{1,3})would", re.I)
 _ENDS: Final = re.compile(
@@ -118,8 +133,9 @@ def _event(squeezed: Squeezed, anchor: re.Match[str], body: str, found: Findings
     if end:
         body = body[: end.end()]
     values: dict[str, int | None] = {}
+    low = body.lower()
     for key, pattern in _CLAUSES.items():
-        match = pattern.search(body)
+        match = pattern.search(body) if any(word in low for word in _NEEDS[key]) else None
         if match:
             values[key] = _bytes(next(group for group in match.groups() if group))
     if values.get("this_process_in_use") == 0:

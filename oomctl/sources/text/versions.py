@@ -27,7 +27,7 @@ def of_message(squeezed: str) -> VersionRange:
     Args:
         squeezed: The message without white space, perhaps cut.
     """
-    if re.search(r"\d[\d.]{0,30}(?:bytes|[KMGT]i?B)cached", squeezed):
+    if "cached" in squeezed and re.search(r"(?<!\d)\d[\d.]{0,22}(?:bytes|[KMGT]i?B)cached", squeezed):
         return CACHED
     if "reservedintotal" in squeezed or "totalcapacity;" in squeezed:
         if "Ifreservedmemoryis" in squeezed:
