@@ -552,8 +552,20 @@ def _concluded(
         version = _version(torch)
         evidence = replace(evidence, torch=VersionRange(version, version))
     conclusions = diagnosis.conclude(evidence, user_roots=tuple(user_roots), whatif=whatif, progress=progress)
-    first, *others = [remedies.advise(one) for one in conclusions]
+    first, *others = [_with_code(remedies.advise(one), user_roots) for one in conclusions]
     return replace(first, others=tuple(others))
+
+
+def _with_code(report: Report, user_roots: Sequence[str]) -> Report:
+    """The report with the text of its culprits' lines, where their files are at hand."""
+    from dataclasses import replace
+
+    from oomctl.sources.code_lines import code_line
+
+    culprits = tuple(
+        c if c.source is not None else replace(c, source=code_line(c.file, c.line, user_roots)) for c in report.culprits
+    )
+    return replace(report, culprits=culprits)
 
 
 def _version(text: str) -> tuple[int, int]:
