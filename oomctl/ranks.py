@@ -176,7 +176,8 @@ def _paths(files: RankFiles) -> tuple[str, ...]:
 
 
 def _tasks(ranks: Sequence[RankFiles], shared: Sequence[object], wanted: Wanted) -> list[Task]:
-    from oomctl.sources.ranks import Part, read_shared
+    from oomctl.sources.parts import Part
+    from oomctl.sources.ranks import read_shared
 
     told = read_shared([part for part in shared if isinstance(part, Part)], wanted.max_bytes)
     by_rank: dict[int, list[OomEvent]] = {}

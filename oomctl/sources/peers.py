@@ -8,7 +8,8 @@ from typing import Final
 
 from oomctl.errors import OomctlError
 from oomctl.sources.content import CHUNK
-from oomctl.sources.ranks import Part, is_text
+from oomctl.sources.parts import Part
+from oomctl.sources.ranks import is_text
 
 TAIL: Final = 1 << 20
 """Bytes at the end of a text that are looked at."""

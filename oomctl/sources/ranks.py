@@ -6,15 +6,15 @@ import glob
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, Final
+from typing import Final
 
 from oomctl.errors import OomctlError
 from oomctl.model.common import Skipped
 from oomctl.model.evidence import Evidence
 from oomctl.sources.bundle import FILES, INCIDENT
+from oomctl.sources.parts import URL, Part, filesystem, reason_of
 from oomctl.sources.rank_names import Name, natural, place_in, read_name
 from oomctl.sources.reading import read_parts
 
@@ -28,41 +28,8 @@ _SNAPSHOTS: Final = (".pickle", ".pkl", ".p", ".json", ".html", ".htm", ".snapsh
 _PACKED: Final = (".gz", ".xz", ".bz2", ".zst")
 _PICTURES: Final = re.compile(r"(?:plot|flamegraph|trace_plot)\.html?$", re.IGNORECASE)
 """Pages that trainers write beside the snapshot and of it."""
-_URL: Final = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _MAGIC: Final = re.compile(r"[*?\[]")
 _FAILURE: Final = re.compile(r"oom|_exit(?:[/\\]|$)|out.?of.?memory|exception|crash", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One file, wherever it lies.
-
-    Attributes:
-        name: As people are to see it.
-        path: Local path or URL of the file, or of the archive that holds it.
-        member: Its name in the archive, or "".
-    """
-
-    name: str
-    path: str
-    member: str = ""
-
-    @contextmanager
-    def opened(self) -> Iterator[BinaryIO]:
-        """Its bytes.
-
-        Raises:
-            OomctlError: It cannot be opened.
-        """
-        try:
-            if self.member:
-                with _opened(self.path) as file, zipfile.ZipFile(file) as archive, archive.open(self.member) as inner:
-                    yield inner  # type: ignore[misc]
-            else:
-                with _opened(self.path) as file:
-                    yield file
-        except (OSError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-            raise OomctlError(_reason(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +131,7 @@ def incident_parts(paths: Sequence[str]) -> tuple[Part, ...] | None:
     Raises:
         OomctlError: They hold nothing, or several ranks.
     """
-    if not any(_is_many(path) or _URL.match(path) for path in paths):
+    if not any(_is_many(path) or URL.match(path) for path in paths):
         return None
     found = find_ranks(paths)
     if found is not None and len(found.ranks) > 1:
@@ -188,7 +155,7 @@ def _is_pattern(path: str) -> bool:
 
 def _listed(path: str) -> tuple[list[_Unit], bool]:
     """(units, whether the path stands for several files)."""
-    if _URL.match(path):
+    if URL.match(path):
         return _remote(path)
     if path == "-":
         return [], False
@@ -288,7 +255,7 @@ def _members(path: str, relative: str, names: Sequence[str]) -> list[_Unit] | No
 
 def _remote(url: str) -> tuple[list[_Unit], bool]:
     """Files of a store that fsspec reaches."""
-    fs, path = _filesystem(url)
+    fs, path = filesystem(url)
     scheme = url.partition("://")[0]
     try:
         if _MAGIC.search(path):
@@ -298,7 +265,7 @@ def _remote(url: str) -> tuple[list[_Unit], bool]:
         else:
             return [_Unit(path.rpartition("/")[2], (Part(url, url),), is_text(path))], False
     except Exception as error:  # each store raises its own
-        raise OomctlError(f"{url}: {_reason(error)}", "check the address and the credentials") from error
+        raise OomctlError(f"{url}: {reason_of(error)}", "check the address and the credentials") from error
     bundles = {n.rpartition("/")[0] for n in names if n.rpartition("/")[2] == INCIDENT}
     units = []
 
@@ -316,40 +283,6 @@ def _remote(url: str) -> tuple[list[_Unit], bool]:
     if not units:
         raise OomctlError(f"{url}: no snapshot or log there", "give the folder that the ranks wrote into")
     return units, True
-
-
-def _filesystem(url: str) -> tuple[Any, str]:
-    try:
-        import fsspec
-    except ImportError:
-        raise OomctlError(
-            f"{url}: reading from stores needs fsspec", "pip install 'oomctl[cluster]', and the store's own package"
-        ) from None
-    try:
-        fs, path = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise OomctlError(f"{url}: {_reason(error)}", "install the package that reaches this store") from error
-    return fs, path
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    if not _URL.match(path):
-        with open(path, "rb") as file:
-            yield file
-        return
-    fs, name = _filesystem(path)
-    try:
-        file = fs.open(name, "rb")
-    except Exception as error:  # each store raises its own
-        raise OomctlError(_reason(error)) from error
-    with file:
-        yield file
-
-
-def _reason(error: BaseException) -> str:
-    text = str(getattr(error, "strerror", None) or error) or type(error).__name__
-    return text.splitlines()[0][:200]
 
 
 def _plain(name: str) -> str:

@@ -1,0 +1,88 @@
+"""Files wherever they lie: on this machine, in an archive, or in a store that fsspec reaches."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, cast
+
+from oomctl.errors import OomctlError
+
+URL: Final = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+"""An address as against a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file, wherever it lies.
+
+    Attributes:
+        name: As people are to see it.
+        path: Local path or URL of the file, or of the archive that holds it.
+        member: Its name in the archive, or "".
+    """
+
+    name: str
+    path: str
+    member: str = ""
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Its bytes.
+
+        Raises:
+            OomctlError: It cannot be opened.
+        """
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(opened_at(self.path))
+                if self.member:
+                    archive = stack.enter_context(zipfile.ZipFile(file))
+                    file = cast("BinaryIO", stack.enter_context(archive.open(self.member)))
+            except (OSError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+                raise OomctlError(reason_of(error)) from error
+            yield file
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """(fsspec's file system, path in it) of an address.
+
+    Raises:
+        OomctlError: fsspec, or what it needs for this store, is not installed.
+    """
+    try:
+        import fsspec
+    except ImportError:
+        raise OomctlError(
+            f"{url}: reading from stores needs fsspec", "pip install 'oomctl[cluster]', and the store's own package"
+        ) from None
+    try:
+        fs, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise OomctlError(f"{url}: {reason_of(error)}", "install the package that reaches this store") from error
+    return fs, path
+
+
+@contextmanager
+def opened_at(path: str) -> Iterator[BinaryIO]:
+    """The bytes of a local path or an address."""
+    if not URL.match(path):
+        with open(path, "rb") as file:
+            yield file
+        return
+    fs, name = filesystem(path)
+    try:
+        file = fs.open(name, "rb")
+    except Exception as error:  # each store raises its own
+        raise OomctlError(reason_of(error)) from error
+    with file:
+        yield file
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    text = str(getattr(error, "strerror", None) or error) or type(error).__name__
+    return text.splitlines()[0][:200]
