@@ -198,7 +198,8 @@ def spread(shares: Sequence[float], columns: int) -> list[int]:
 
 def _measure(text: str, first: int, rest: int) -> list[int]:
     """Offsets at which a text is divided so that the lines fit."""
-    offsets, start, room = [], 0, first
+    offsets: list[int] = []
+    start, room = 0, first
     while True:
         # Character by character: some sequences are narrower or wider than their characters one by one.
         end, used = start, 0
