@@ -47,6 +47,8 @@ def read_compiled(pieces: Iterable[bytes | memoryview]) -> Snapshot | None:
         objects = decoder.finish()
         traces = _Traces(native, decoder)
         recorded = objects.get("device_traces") if type(objects) is dict else None
+        if type(recorded) is native.EventRun:
+            return None  # events where lists of them belong
         if type(recorded) is list and not all(type(r) is native.EventRun or r == [] for r in recorded):
             return None
     except native.Unsupported:
