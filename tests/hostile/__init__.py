@@ -1,0 +1,1 @@
+"""What strangers' files and sick machines do, from end to end."""
