@@ -103,10 +103,10 @@ def check_target(path: str, inputs: Sequence[str] = ()) -> None:
     Raises:
         OomctlError: The target cannot be written, or is one of the inputs.
     """
-    target = os.path.realpath(path)
-    if target in (os.path.realpath(one) for one in inputs):
-        raise OomctlError(f"will not write {path}: it is one of the inputs", "give another name")
     try:
+        target = os.path.realpath(path)  # fails where the working folder was removed
+        if target in (os.path.realpath(one) for one in inputs):
+            raise OomctlError(f"will not write {path}: it is one of the inputs", "give another name")
         mode = mode_of(target)
         if mode is None or stat.S_ISREG(mode):
             handle, temporary = tempfile.mkstemp(prefix=".oomctl-", dir=os.path.dirname(target))
