@@ -44,7 +44,7 @@ setup(
     packages=[*find_packages(include=["oomctl", "oomctl.*"]), *DATA],
     package_dir=DATA,
     package_data={
-        "oomctl": ["py.typed"],
+        "oomctl": ["py.typed", "skills/*/SKILL.md"],
         "oomctl.templates": ["**/*"],
         "oomctl.fixtures": ["README.md", "captures/*/*"],
     },

@@ -11,7 +11,7 @@ if sys.version_info >= (3, 11):
 else:
     from importlib.abc import Traversable
 
-__all__ = ["Traversable", "fixtures", "templates"]
+__all__ = ["Traversable", "fixtures", "skill", "templates"]
 
 
 def templates() -> Traversable:
@@ -22,6 +22,11 @@ def templates() -> Traversable:
 def fixtures() -> Traversable:
     """Folder of the recorded failures that ship with oomctl."""
     return _folder("fixtures")
+
+
+def skill() -> str:
+    """The guide for agents: a skill file, its front matter included."""
+    return (files("oomctl") / "skills" / "oomctl" / "SKILL.md").read_text(encoding="utf-8")
 
 
 def _folder(name: str) -> Traversable:

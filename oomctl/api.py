@@ -504,8 +504,10 @@ def diff_schema() -> dict[str, Any]:
 
 def explanations() -> tuple[tuple[str, tuple[Page, ...]], ...]:
     """Every page that `oomctl explain` knows, in groups: (heading, pages)."""
+    from oomctl._resources import skill
     from oomctl.diagnosis import pages, topics
     from oomctl.model.alloc_conf import OPTIONS
+    from oomctl.model.pages import guide_page
     from oomctl.remedies import registry
 
     return (
@@ -514,6 +516,7 @@ def explanations() -> tuple[tuple[str, tuple[Page, ...]], ...]:
         ("Rows of memory_summary()", topics.ROW_PAGES),
         ("Settings", tuple(option.page for option in OPTIONS)),
         ("Remedies", registry.PAGES),
+        ("For programs", (guide_page(skill()),)),
     )
 
 

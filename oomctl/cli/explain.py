@@ -46,6 +46,20 @@ def explain(what: What = None, json: Json = False) -> int:
     return exits.OK
 
 
+def page_about(what: str) -> Page:
+    """The page that answers best.
+
+    Args:
+        what: A code, a name, or a question in words.
+
+    Raises:
+        OomctlError: No page has anything to do with it.
+    """
+    from oomctl.api import explanations
+
+    return _answer(explanations(), what)[0]
+
+
 def _answer(groups: Groups, question: str) -> tuple[Page, list[Page]]:
     """The page that answers best, and others where it had to be searched for.
 

@@ -61,6 +61,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "explain", "oomctl.cli.explain", "explain", "Explain a verdict, a setting, a number or how the allocator works."
     ),
+    Command("mcp", "oomctl.cli.mcp", "mcp", "Serve diagnose, whatif, culprits and explain to an agent (MCP on stdio)."),
     Command("demo", "oomctl.cli.demo", "demo", "List the recorded failures that ship with oomctl, or diagnose one."),
     Command("schema", "oomctl.cli.schema", "schema", "Print the JSON Schema of the reports."),
 )

@@ -11,6 +11,7 @@ from oomctl.exports.database import Sqlite
 from oomctl.exports.flames import Folded, Speedscope
 from oomctl.exports.perfetto import Perfetto
 from oomctl.exports.pickled import Pickle
+from oomctl.exports.reproducer import Reproducer
 from oomctl.exports.rows import Csv, Json, JsonLines
 
 FORMATS: Final[tuple[Format, ...]] = (
@@ -24,6 +25,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     Folded(),
     Speedscope(),
     Pickle(),
+    Reproducer(),
 )
 
 

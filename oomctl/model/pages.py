@@ -31,6 +31,22 @@ class Page:
     keywords: tuple[str, ...] = ()
 
 
+def guide_page(text: str) -> Page:
+    """The guide for agents as a page.
+
+    Args:
+        text: A skill file: front matter between lines of three hyphens, then paragraphs.
+    """
+    return Page(
+        "",
+        "agents",
+        "How an agent uses oomctl: what to run, what to read, what not to claim",
+        text.partition("\n---\n")[2].strip(),
+        ("reading-a-snapshot",),
+        ("agent", "skill", "mcp", "llm", "assistant", "automation"),
+    )
+
+
 MAX_QUERY: Final = 2000
 """Characters of a question that are looked at."""
 
