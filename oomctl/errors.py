@@ -1,4 +1,4 @@
-"""The one error that a user causes, as against a bug."""
+"""The one error that a user causes, as against a bug; and remarks that stop nothing."""
 
 from __future__ import annotations
 
@@ -15,3 +15,7 @@ class OomctlError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+class OomctlWarning(UserWarning):
+    """Something that the user should know while waiting; the command line shows it as a line on stderr."""

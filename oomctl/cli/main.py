@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from oomctl import __version__
 from oomctl._native import version_line
 from oomctl.cli import exits
 from oomctl.cli.output import one_line, silence, write_stderr, write_stdout
-from oomctl.errors import OomctlError
+from oomctl.errors import OomctlError, OomctlWarning
 
 REDACTIONS = ("paths", "all", "none")
 PLAIN_FLAGS = {"--json": "json", "--verbose": "verbose", "-v": "verbose"}
@@ -35,8 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args[:1] == ["--version"]:  # answered before typer is loaded
             write_stdout(version_line(__version__))
             return exits.OK
-        plain = _plain_call(args)
-        return _command(args) if plain is None else plain()
+        with _remarks_on_stderr() if args[:1] != ["run"] else contextlib.nullcontext():
+            plain = _plain_call(args)
+            return _command(args) if plain is None else plain()
     except OomctlError as error:
         return _complain(error.message, error.hint)
     except KeyboardInterrupt:
@@ -49,6 +52,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain("not enough memory on this machine for these inputs", "give fewer or smaller files at once")
     except Exception as error:  # anything else is our fault, and says so
         return _bug(error)
+
+
+@contextlib.contextmanager
+def _remarks_on_stderr() -> Iterator[None]:
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **how: Any) -> None:
+            if issubclass(category, OomctlWarning):
+                write_stderr(one_line(f"note: {message}"))
+            else:
+                usual(message, category, *where, **how)
+
+        warnings.simplefilter("always", OomctlWarning)
+        warnings.showwarning = show
+        yield
 
 
 def run() -> None:

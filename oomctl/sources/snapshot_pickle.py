@@ -5,17 +5,19 @@ from __future__ import annotations
 import gc
 import io
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
-from oomctl.errors import OomctlError
+from oomctl.errors import OomctlError, OomctlWarning
 from oomctl.model.snapshot import Snapshot
-from oomctl.sources.compiled import read_compiled
+from oomctl.sources.compiled import has_kernel, read_compiled
 from oomctl.sources.pickle_refusal import refuse
 from oomctl.sources.pickle_scan import Walk, walk
 from oomctl.sources.salvage import salvaged
 from oomctl.sources.snapshot_objects import Traces, snapshot_from_objects
+from oomctl.units import MIB, format_size
 
 _HAND_OVER: Final = b"2Q0"
 """Opcodes that give the list on top of the stack to `persistent_load` and leave the stack as it was."""
@@ -23,6 +25,8 @@ _FRAME_SIZE: Final = 9
 _BUFFER: Final = 1 << 18
 _DAMAGE_AT_MOST: Final = 16 << 20
 """Bytes of a file up to which a decoder that runs out of memory means damage, not a machine that is too small."""
+_BIG: Final = 50 * MIB
+"""Bytes from which Python's own decoder takes seconds, which is worth a remark."""
 _PIECE: Final = 1 << 20
 """Bytes that the compiled decoder is given at a time."""
 
@@ -125,6 +129,8 @@ def read_objects(data: bytes | memoryview) -> Snapshot:
     octets = bytes(data)
     if len(octets) < 2 or octets[0] != 0x80 or not 2 <= octets[1] <= 5:
         raise OomctlError("not a pickle of protocol 2 to 5")
+    if len(octets) > _BIG:
+        _remark(len(octets))
     found = walk(octets)
     if found.reason not in ("", "truncated"):
         refuse(octets, found)
@@ -135,6 +141,15 @@ def read_objects(data: bytes | memoryview) -> Snapshot:
     finally:
         if enabled:
             gc.enable()
+
+
+def _remark(size: int) -> None:
+    why = "this file's layout is one that the compiled decoder leaves to it"
+    if not has_kernel():
+        why = "the compiled kernels are switched off or were not built when oomctl was installed"
+    warnings.warn(
+        OomctlWarning(f"{format_size(size)} are decoded by Python, ten times slower than compiled: {why}"), stacklevel=3
+    )
 
 
 def _decoded(data: bytes, found: Walk) -> Snapshot:
