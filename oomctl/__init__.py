@@ -14,6 +14,7 @@ __all__ = [
     "diagnose",
     "diagnose_job",
     "diff",
+    "export",
     "holdings",
     "lightning_callback",
     "load",
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from oomctl.api import diagnose, diagnose_job, diff, holdings, load, render, replay
+    from oomctl.api import diagnose, diagnose_job, diff, export, holdings, load, render, replay
     from oomctl.errors import OomctlError
     from oomctl.recorder import lightning_callback, record, step, trainer_callback
 
@@ -34,6 +35,7 @@ _LAZY = {
     "diagnose": "oomctl.api",
     "diagnose_job": "oomctl.api",
     "diff": "oomctl.api",
+    "export": "oomctl.api",
     "holdings": "oomctl.api",
     "lightning_callback": "oomctl.recorder",
     "load": "oomctl.api",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from oomctl.errors import OomctlError
+from oomctl.model.notebook import show_with
 from oomctl.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -607,3 +608,26 @@ def _name(report: Report) -> str:
     device = report.device
     where = "a GPU without a number" if device.index is None else f"GPU {device.index}"
     return where if device.rank is None else f"{where} of rank {device.rank}"
+
+
+def _report_in_notebook(report: Report) -> str:
+    from oomctl.report.notebook import report_html
+
+    return report_html(report, render(report, "html"))
+
+
+def _snapshot_in_notebook(snapshot: Snapshot) -> str:
+    from oomctl.report.notebook import snapshot_html
+
+    return snapshot_html(snapshot)
+
+
+def _evidence_in_notebook(evidence: Evidence) -> str:
+    from oomctl.report.notebook import evidence_html
+
+    return evidence_html(evidence)
+
+
+show_with("Report", _report_in_notebook)
+show_with("Snapshot", _snapshot_in_notebook)
+show_with("Evidence", _evidence_in_notebook)

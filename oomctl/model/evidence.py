@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from oomctl.model.common import InputFile, Skipped, VersionRange
 from oomctl.model.log import MemoryStats, MemorySummary, OomEvent, Series, Sign, SmiTable
+from oomctl.model.notebook import Shown
 from oomctl.model.snapshot import Snapshot
 from oomctl.model.stacks import Frame
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Shown):
     """One incident: a snapshot, the log beside it, or either alone.
 
     Attributes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from oomctl.model.alloc_conf import ConfIssue
 from oomctl.model.common import InputFile, Skipped, VersionRange
 from oomctl.model.log import MemorySummary, OomEvent, Series
+from oomctl.model.notebook import Shown
 from oomctl.model.ranks import Job
 
 CLASSES = (
@@ -513,7 +514,7 @@ class TableNote:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Shown):
     """One incident on one device, concluded. See json.md's keys for those without a remark."""
 
     oomctl_version: str

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomctl.model.common import Skipped, VersionRange
+from oomctl.model.notebook import Shown
 from oomctl.model.stacks import StackTable
 
 PoolId = tuple[int, int]
@@ -197,7 +198,7 @@ class AllocatorSettings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
+class Snapshot(Shown):
     """One snapshot file.
 
     Attributes:
