@@ -29,9 +29,12 @@ _MEMORY: Final = re.compile(
 _UNIT: Final = r"(?:[KMGT]i?B|[KMGT]|bytes|B)"
 _NUMERAL: Final = r"\d{1,24}(?:,\d{3}){0,8}(?:[.,]\d{1,24})?"
 _PAIR: Final = re.compile(
-    r"(?P<name>[A-Za-z_\u0394][\w ./()%\[\]-]{0,60}?)['\"]?\s*(?:[:=]|->|\bis\b)\s*['\"]?"
+    r"(?:[:=]|->|\bis\b)\s*['\"]?"
     rf"(?P<value>{_NUMERAL}(?:[eE][+-]?\d+)?)(?:\s*(?P<unit>{_UNIT})(?![\w%])|(?![\w%]))"
 )
+"""What follows a name, which is then looked for backwards: forwards, every letter of a long line could start one."""
+_NAME: Final = re.compile(r"[\w ./()%\[\]-]{0,61}")
+_NAME_START: Final = re.compile(r"[A-Za-z_\u0394]")
 _SPACED: Final = re.compile(
     r"\b(?P<name>(?:[Mm]ax_|[Pp]eak[ _])?(?:MA|CA|alloc(?:ated)?|reserved|cached|peak|memory|mem|rss|vram))\s+"
     rf"(?P<value>{_NUMERAL})\s*(?P<unit>[KMGT]i?B|bytes)(?![\w%])",
@@ -232,18 +235,35 @@ def _plan(text: str) -> tuple[int | None, tuple[_Point, ...]]:
     default = _default_unit(text)
     host = _HOST_LINE.search(text) is not None
     for pattern in (_PAIR, _SPACED, _REVERSED):
+        end = 0
         for match in pattern.finditer(text):
             index = at.get(match.start("value"))
+            start, stop = _name_before(text, end, match.start()) if pattern is _PAIR else match.span("name")
+            if start == stop:
+                continue
+            end = match.end()
             # A name begins after the last number before it: "step 3 loss 0.1 mem alloc=..." is about "mem alloc".
-            name = _FREE.split(match["name"])[-1].strip(" '\"-([,;|")
+            name = _FREE.split(text[start:stop])[-1].strip(" '\"-([,;|")
             if index is None or index in points or not _MEMORY.search(name):
                 continue
-            before = _FREE.sub("", text[: match.start("name")])[-160:]
+            before = _FREE.sub("", text[max(0, start - 400) : start])[-160:]
             skeleton = before if pattern is _PAIR and len(before) < 80 else ""
             what = "host" if host else meaning(name)
             points[index] = _Point(index, _short(name), skeleton, what, match["unit"], default)
     step = _STEP.search(text)
     return (at.get(step.start(1)) if step else None), tuple(points.values())
+
+
+def _name_before(text: str, first: int, end: int) -> tuple[int, int]:
+    """Where the name before a separator begins and ends; the same place twice where there is none."""
+    head = text[max(first, end - 80) : end].rstrip()
+    stop = max(first, end - 80) + len(head)
+    if head.endswith(("'", '"')):
+        head, stop = head[:-1], stop - 1
+    run = _NAME.match(head[::-1])
+    length = run.end() if run else 0
+    found = _NAME_START.search(text, stop - length, stop)
+    return (found.start(), stop) if found else (stop, stop)
 
 
 def _default_unit(text: str) -> str | None:
