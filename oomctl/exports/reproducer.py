@@ -27,16 +27,20 @@ class Reproducer:
         """Finds a limit under which the replay fails where the recording did, and writes the script."""
         pattern, known = faithful(job)
         remarks = [f"{pattern.requests:,} requests, {len(pattern.table):,} steps"]
-        same = job.judge is None or job.judge(Evidence(snapshots=(recorded(pattern),))) == known
+        found = known if job.judge is None else job.judge(Evidence(snapshots=(recorded(pattern),)))
+        same = found == known
         if job.reduce:
             before = pattern.requests
             agrees = _agreeing(job.judge, known) if job.judge is not None and same else None
             pattern = reduced(pattern, fails, agrees, progress=job.progress)
             remarks[0] = f"{pattern.requests:,} of {before:,} requests are enough, {len(pattern.table):,} steps"
-        if known and same:
-            remarks.append(f"replayed, the script fails at the same request with the same verdict: {known}")
-        else:
-            remarks.append("replayed, the script fails at the same request; what led there does not show in it")
+        remarks.append("replayed, the script fails at the same request")
+        if known:
+            remarks.append(
+                f"the verdict on what it would record is the same: {known}"
+                if same
+                else f"the verdict on what it would record is {found}, not {known}: requests alone do not show why"
+            )
         text = script_of(pattern, (*remarks, *pattern.notes))
         with open(path, "w", encoding="ascii", newline="\n") as stream:
             stream.write(text)

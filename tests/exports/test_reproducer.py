@@ -68,7 +68,7 @@ def test_the_script_fails_at_the_recorded_request(name: str, reduce: bool, tmp_p
     known = cases.concluded(name)
     assert known.request is not None
     remarks = api.export(cases.evidence(name), str(tmp_path / "repro.py"), reduce=reduce)
-    assert f"with the same verdict: {api._class_of(cases.evidence(name))}" in " ".join(remarks)
+    assert f"would record is the same: {api._class_of(cases.evidence(name))}" in " ".join(remarks)
     found = outcome(tmp_path / "repro.py")
     assert found["reached"], found
     assert found["request"] == known.request.size
@@ -92,6 +92,12 @@ def test_the_script_asks_as_the_program_did(name: str, tmp_path: Path) -> None:
         wanted = [[os.path.basename(f.filename), f.line, f.name] for f in snapshot.stacks[int(trace.stack[row])]]
         inner = [[os.path.basename(file), line, function] for file, line, function in frames[: len(wanted)]]
         assert inner == wanted
+
+
+def test_a_verdict_that_requests_do_not_show_is_said(tmp_path: Path) -> None:
+    remarks = api.export(cases.evidence("crowded-early"), str(tmp_path / "repro.py"))
+    assert any("not external: requests alone do not show why" in remark for remark in remarks)
+    assert outcome(tmp_path / "repro.py")["reached"]
 
 
 def test_a_card_that_is_too_full_is_said(tmp_path: Path) -> None:
