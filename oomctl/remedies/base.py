@@ -23,6 +23,10 @@ class Entry:
         why: One or two sentences.
         when: Matches one of the function names in the failing stack, or the operation; `ALWAYS` matches everything.
         phases: Phases of the request that it is for; () is all.
+        not_phases: Phases of the request that it is not for.
+        not_subtypes: Subtypes of its classes that it is not for.
+        unless: Matches a function name that rules it out, or None.
+        operation_only: Whether `when` looks at the operation alone.
         caveats: What it costs.
         example: A few lines of code.
         applicability: safe, has_cost or edit_code.
@@ -36,18 +40,25 @@ class Entry:
     why: str
     when: re.Pattern[str] = ALWAYS
     phases: tuple[str, ...] = ()
+    not_phases: tuple[str, ...] = ()
+    not_subtypes: tuple[str, ...] = ()
+    unless: re.Pattern[str] | None = None
+    operation_only: bool = False
     caveats: tuple[str, ...] = ()
     example: str | None = None
     applicability: str = "edit_code"
     weight: int = 0
 
     def applies(self, cls: str, subtype: str | None, functions: tuple[str, ...], phase: str) -> bool:
-        """Whether it is advice for this failure."""
+        """Whether it is advice for this failure; the first of `functions` is the operation."""
         if cls not in self.classes and f"{cls}/{subtype}" not in self.classes:
             return False
-        if self.phases and phase not in self.phases:
+        if subtype in self.not_subtypes or phase in self.not_phases or (self.phases and phase not in self.phases):
             return False
-        return self.when is ALWAYS or any(self.when.search(name) for name in functions)
+        if self.unless is not None and any(self.unless.search(name) for name in functions):
+            return False
+        names = functions[:1] if self.operation_only else functions
+        return self.when is ALWAYS or any(self.when.search(name) for name in names)
 
     @property
     def page(self) -> Page:

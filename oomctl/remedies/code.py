@@ -7,6 +7,20 @@ from typing import Final
 
 from oomctl.remedies.base import Entry
 
+NO_GRAD: Final = re.compile(r"^decorate_context$")
+"""torch's wrapper of a function under no_grad or inference_mode: whatever runs inside keeps no graph."""
+
+EVALUATING: Final = re.compile(
+    r"(?:^|_)eval|valid(?!_mask)|predict|infer|generate|test_step|(?<!up)(?<!down)(?<!re)sample(?!_mask)", re.IGNORECASE
+)
+"""Names of functions that run a model without training it."""
+
+SAVING: Final = re.compile(r"save|checkpoint|state_dict|flatten|consolidat|export|clone|deepcopy", re.IGNORECASE)
+"""Names of functions that copy weights or states."""
+
+COPYING: Final = re.compile(r"sav(?:e|ing)(?!d)|checkpoint|state_dict|consolidat|export|deepcopy", re.IGNORECASE)
+"""Names that say so beyond doubt: no batch takes part in what they do."""
+
 CODE: Final[tuple[Entry, ...]] = (
     # Leaks.
     Entry(
@@ -15,7 +29,8 @@ CODE: Final[tuple[Entry, ...]] = (
         ("leak",),
         "Keep a number, not the tensor with its graph, at {site}",
         "A loss or metric that is kept with its graph keeps every activation of its step alive.",
-        re.compile(r"loss|metric|accura|logg|summ|meter|averag", re.IGNORECASE),
+        re.compile(r"loss|(?:^|_)metric|accura|logg(?:er|ing)|summed|running|(?<!para)meter|averag", re.IGNORECASE),
+        unless=NO_GRAD,
         example="total += loss.item()              # not: total = total + loss\nhistory.append(loss.detach().cpu())",
         caveats=("`.item()` waits for the GPU: collect detached tensors and convert them once in a while",),
         weight=20,
@@ -25,8 +40,11 @@ CODE: Final[tuple[Entry, ...]] = (
         "code",
         ("leak",),
         "Move what is kept from each batch off the device, or bound it, at {site}",
-        "Results that are appended to a list stay on the GPU until the list goes.",
-        re.compile(r"predict|eval|valid|infer|output|collect|gather|generate|test", re.IGNORECASE),
+        "Results that are appended to a list stay on the GPU until the list goes; without no_grad, every activation "
+        "of their batch stays with them.",
+        re.compile(
+            r"predict|(?:^|_)eval|valid|infer|output|collect|(?<!all_)gather|generate|(?:^|_)test", re.IGNORECASE
+        ),
         example="with torch.no_grad():\n    outputs.append(model(x).cpu())",
         weight=18,
     ),
@@ -36,7 +54,7 @@ CODE: Final[tuple[Entry, ...]] = (
         ("leak",),
         "Detach what the hook stores and clear it each step, at {site}",
         "A hook that saves activations keeps them, and with them the graph, until its store is emptied.",
-        re.compile(r"hook|tap|save$|capture_act|record_act", re.IGNORECASE),
+        re.compile(r"hook|(?:^|_)tap|save$|capture_act|record_act", re.IGNORECASE),
         example="handle = module.register_forward_hook(hook)\n...\n"
         "handle.remove()          # or: store.clear() after each step",
         weight=19,
@@ -47,7 +65,7 @@ CODE: Final[tuple[Entry, ...]] = (
         ("leak",),
         "Bound the buffer, or keep it on the host, at {site}",
         "A buffer that is only ever appended to grows until the card is full.",
-        re.compile(r"remember|replay|buffer|queue|memory|cache|bank|histor|store|push|append", re.IGNORECASE),
+        re.compile(r"remember|replay|buffer|queue|memory|cache|bank|histor|(?<!re)store|push|append", re.IGNORECASE),
         example="buffer = collections.deque(maxlen=1000)\nbuffer.append(state.cpu())",
         weight=17,
     ),
@@ -57,7 +75,7 @@ CODE: Final[tuple[Entry, ...]] = (
         ("leak",),
         "Keep one copy of the weights and update it in place, or keep copies on the host, at {site}",
         "Each copy of a state dict on the device costs the whole model again.",
-        re.compile(r"ema|copy|clone|snapshot|checkpoint|state_dict|swa|best", re.IGNORECASE),
+        re.compile(r"(?:^|_)(?:ema|swa|best)(?:_|$)|copy|copies|clone|snapshot|checkpoint|state_dict", re.IGNORECASE),
         example="for e, p in zip(ema, model.parameters()):\n    e.lerp_(p.detach(), 1 - decay)",
         weight=16,
     ),
@@ -67,7 +85,8 @@ CODE: Final[tuple[Entry, ...]] = (
         ("leak",),
         "Detach the state that is carried from step to step, at {site}",
         "A hidden state that is fed into the next step without detach() chains all graphs together.",
-        re.compile(r"hidden|lstm|gru|rnn|recurr|unroll|bptt", re.IGNORECASE),
+        re.compile(r"lstm|(?:^|_)gru(?:_|$)|rnn|recurr|unroll|bptt", re.IGNORECASE),
+        unless=NO_GRAD,
         example="state = tuple(s.detach() for s in state)",
         weight=18,
     ),
@@ -76,8 +95,10 @@ CODE: Final[tuple[Entry, ...]] = (
         "code",
         ("leak",),
         "Find what still refers to the tensors made at {site}, and drop it each step",
-        "These blocks are made in every step and never freed: a list, a dict, a closure, a global "
-        "or a graph holds them.",
+        "These blocks are made again and again and never freed: a list, a dict, a closure or a global holds them, or "
+        "the graph of a loss or state that is carried on without detach().",
+        example="for holder in gc.get_referrers(tensor):      # who still refers to one of them\n"
+        "    print(type(holder))",
         caveats=("reference cycles are freed only by gc.collect(): break the cycle rather than collecting every step",),
         weight=1,
     ),
@@ -89,7 +110,11 @@ CODE: Final[tuple[Entry, ...]] = (
         "Compute the loss in chunks, without a float32 copy of all logits, at {site}",
         "Logits of batch x sequence x vocabulary are cast to float32, softmaxed and differentiated: several copies of "
         "the largest tensor of the model exist at once.",
-        re.compile(r"cross_entropy|log_softmax|nll_loss|token_loss|logits|lm_head|loss", re.IGNORECASE),
+        # Trainers call the whole model from a function of such a name, which says nothing about the loss.
+        re.compile(
+            r"cross_entropy|log_softmax|logits|lm_head|(?<!compute_)(?<!calculate_)(?<!get_)loss(?!_and_)",
+            re.IGNORECASE,
+        ),
         example="loss = sum(F.cross_entropy(head(h).float(), t, reduction='sum')\n"
         "           for h, t in zip(hidden.split(1024), target.split(1024))) / target.numel()",
         caveats=("wrap each chunk in torch.utils.checkpoint, or all logits are kept for the backward pass",),
@@ -101,7 +126,7 @@ CODE: Final[tuple[Entry, ...]] = (
         ("transient_peak",),
         "Use scaled_dot_product_attention, or cut the sequence, at {site}",
         "A score matrix grows with the square of the sequence; fused attention never makes it.",
-        re.compile(r"attention|attn|softmax|_mask|baddbmm|bmm|einsum", re.IGNORECASE),
+        re.compile(r"attention|attn|(?<!log_)softmax|_mask|bmm|einsum", re.IGNORECASE),
         example="out = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
         weight=19,
     ),
@@ -111,7 +136,9 @@ CODE: Final[tuple[Entry, ...]] = (
         ("transient_peak",),
         "Copy to the host piece by piece when saving, at {site}",
         "Flattening or cloning weights and optimizer state on the device needs their size again.",
-        re.compile(r"save|checkpoint|state_dict|flatten|consolidat|export|clone|deepcopy", re.IGNORECASE),
+        SAVING,
+        not_phases=("forward", "backward"),
+        not_subtypes=("impossible_request",),
         example="state = {k: v.cpu() for k, v in model.state_dict().items()}\ntorch.save(state, path)",
         weight=22,
     ),
@@ -120,19 +147,49 @@ CODE: Final[tuple[Entry, ...]] = (
         "code",
         ("transient_peak",),
         "Evaluate under torch.inference_mode() with its own batch size, at {site}",
-        "Outside no_grad every activation of the evaluation is kept for a backward pass that never comes.",
-        re.compile(r"eval|valid|predict|infer|generate|test_step|sample", re.IGNORECASE),
+        "Outside no_grad every activation of the evaluation is kept for a backward pass that never comes; under it, "
+        "what is left grows with the batch.",
+        EVALUATING,
+        not_subtypes=("impossible_request",),
+        unless=NO_GRAD,
         example="model.eval()\nwith torch.inference_mode():\n    ...",
         weight=18,
+    ),
+    Entry(
+        "smaller-evaluation",
+        "code",
+        ("transient_peak",),
+        "Do less at once in the pass without gradients, at {site}",
+        "No graph is kept here: what fills the memory grows with the batch, the length, and the number of beams, "
+        "candidates or samples that run side by side.",
+        NO_GRAD,
+        not_phases=("optimizer",),
+        not_subtypes=("impossible_request",),
+        example="for part in batch.split(16):\n    results.append(model(part).cpu())",
+        weight=18,
+    ),
+    Entry(
+        "optimizer-state",
+        "code",
+        ("transient_peak", "capacity"),
+        "Make the optimizer's state smaller: 8-bit or factored moments, sharding or offloading, at {site}",
+        "The first step() makes the state, for Adam two more copies of the weights, and it stays: a smaller batch or "
+        "another implementation of the same optimizer does not change its size.",
+        re.compile(r"^_?init_group$|^_?(?:init|make|create)_(?:\w+_)?state$", re.IGNORECASE),
+        operation_only=True,
+        not_subtypes=("impossible_request",),
+        example="optimizer = torch.optim.Adafactor(params)      # or bitsandbytes.optim.AdamW8bit,\n"
+        "                                               # or ZeroRedundancyOptimizer",
+        caveats=("8-bit and factored moments change the numerics: compare the first hundred losses",),
+        weight=26,
     ),
     Entry(
         "optimizer-not-foreach",
         "code",
         ("transient_peak", "capacity"),
         "Build the optimizer with foreach=False or fused=True, at {site}",
-        "The foreach implementation makes temporaries as large as all parameters at once; the first step also makes "
-        "the state (two more copies for Adam).",
-        re.compile(r"adam|_multi_tensor|_foreach|_init_group|optimizer|^step$|sgd|adagrad|lamb", re.IGNORECASE),
+        "The foreach implementation makes temporaries as large as all parameters at once, on top of the state.",
+        re.compile(r"adam|_multi_tensor|_foreach|optimizer|^step$|sgd|adagrad|lamb", re.IGNORECASE),
         phases=("optimizer",),
         example="optimizer = torch.optim.AdamW(params, lr=1e-4, fused=True)",
         caveats=("the state itself stays: an 8-bit optimizer, sharding or CPU offload shrinks that",),
@@ -151,7 +208,11 @@ CODE: Final[tuple[Entry, ...]] = (
         "code",
         ("transient_peak",),
         "Cap the size of a batch by its tokens or pixels, not by its count, before {site}",
-        "One batch needs much more than the ones before it: sort into buckets, truncate or split outliers.",
+        "A step that needs much more than the ones before it mostly has an outlier in its batch: sort into buckets, "
+        "truncate or split.",
+        not_phases=("optimizer",),
+        not_subtypes=("first_step", "impossible_request"),
+        unless=COPYING,
         example="batches = bucket_by_length(dataset, max_tokens=16_384)",
         weight=8,
     ),
@@ -161,6 +222,9 @@ CODE: Final[tuple[Entry, ...]] = (
         ("transient_peak", "capacity"),
         "Make less at once: smaller micro-batches with accumulation, or activation checkpointing, at {site}",
         "What the step makes for its backward pass grows with the batch and the depth.",
+        not_phases=("load", "optimizer"),
+        not_subtypes=("impossible_request",),
+        unless=re.compile(f"{NO_GRAD.pattern}|{COPYING.pattern}", re.IGNORECASE),
         example="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
         caveats=("checkpointing recomputes each block: about a third more time",),
         weight=4,
@@ -170,10 +234,11 @@ CODE: Final[tuple[Entry, ...]] = (
         "shared-graph-pool",
         "code",
         ("fragmentation/private_pools",),
-        "Let all captures share one memory pool, at {site}",
-        "Each CUDA graph keeps a private pool whose idle memory nobody else can use; graphs that never run at the same "
-        "time can share one.",
-        example="pool = torch.cuda.graph_pool_handle()\nwith torch.cuda.graph(g, pool=pool):\n    ...",
+        "Let all captures share one memory pool, and drop pools that are done, at {site}",
+        "Each CUDA graph and each torch.cuda.MemPool keeps idle memory that no other request can use. Graphs that "
+        "never run at the same time can share a pool; a MemPool gives its memory back when it is deleted.",
+        example="pool = torch.cuda.graph_pool_handle()\nwith torch.cuda.graph(g, pool=pool):\n    ...\n"
+        "del mem_pool                              # a torch.cuda.MemPool, once its tensors are gone",
         caveats=(
             "graphs that share a pool must be replayed in the order of capture, and outputs copied before the "
             "next replay",
@@ -194,6 +259,7 @@ CODE: Final[tuple[Entry, ...]] = (
         ("fragmentation",),
         "Allocate the large, long-lived buffer first and reuse it, at {site}",
         "Small tensors that outlive the big ones between them keep whole segments from being reused.",
+        not_subtypes=("rounding", "private_pools", "stream_stranded"),
         example="buffer = torch.empty(max_len, dim, device='cuda')   # once, before the small tensors\n"
         "view = buffer[:n]",
         weight=3,

@@ -11,13 +11,18 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
     Entry(
         "free-the-card",
         "operations",
-        ("external/other_processes", "external"),
+        ("external",),
+        # What this process holds itself is not freed by ending others.
         "End or move the other processes on the card",
         "Their memory, not this program's, is what the request lacked.",
+        not_subtypes=("non_pytorch",),
         example="nvidia-smi                        # who holds the card\n"
         "kill PID                          # or choose another card:\nCUDA_VISIBLE_DEVICES=1 python train.py",
-        caveats=("inside a container the PIDs may belong to another namespace",),
-        applicability="safe",
+        caveats=(
+            "ending a process ends its job: see first whose it is",
+            "inside a container the PIDs may belong to another namespace",
+        ),
+        applicability="has_cost",
         weight=10,
     ),
     Entry(
@@ -30,6 +35,21 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         example="CUBLAS_WORKSPACE_CONFIG=:4096:2  NCCL_BUFFSIZE=2097152  python train.py",
         applicability="has_cost",
         weight=12,
+    ),
+    Entry(
+        "serving-share",
+        "operations",
+        ("external/non_pytorch", "capacity", "transient_peak"),
+        "Give the serving engine a smaller share of the card: vLLM --gpu-memory-utilization, SGLang "
+        "--mem-fraction-static",
+        "The engine fills its share with weights and key-value cache beforehand; graphs, sampling and other libraries "
+        "have to fit into the rest.",
+        re.compile(r"^(?:vllm|sglang)$"),
+        not_subtypes=("impossible_request",),
+        example="vllm serve MODEL --gpu-memory-utilization 0.85 --max-num-seqs 64",
+        caveats=("less cache: fewer or shorter sequences at a time",),
+        applicability="has_cost",
+        weight=17,
     ),
     Entry(
         "fit-the-model",
@@ -47,7 +67,7 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         ("capacity",),
         "Preallocate a smaller cache at {site}",
         "A cache sized for the longest case takes its memory whether or not it is used.",
-        re.compile(r"cache|kv|prealloc|buffer", re.IGNORECASE),
+        re.compile(r"cache|(?:^|_)kv(?:_|$)|prealloc|buffer", re.IGNORECASE),
         weight=12,
     ),
     Entry(
@@ -55,8 +75,9 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         "code",
         ("capacity",),
         "Load with map_location='cpu' and move what is needed, at {site}",
-        "Loading onto the device keeps the file's tensors beside the model's while they are copied.",
-        re.compile(r"^load|load_state_dict|_load", re.IGNORECASE),
+        "What is loaded onto the device lies there: a file's tensors beside the model's while they are copied, a data "
+        "set for as long as it is used.",
+        re.compile(r"^load|load_state_dict|_load(?!er)", re.IGNORECASE),
         example="state = torch.load(path, map_location='cpu', mmap=True)\nmodel.load_state_dict(state)",
         weight=14,
     ),
