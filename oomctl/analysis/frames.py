@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from oomctl.model.common import shown_name
 from oomctl.model.report import StackLine
 from oomctl.model.stacks import Frame
 
@@ -105,7 +106,9 @@ def fold(frames: Sequence[Frame], user_roots: tuple[str, ...] = (), most: int = 
 
 
 def label(frame: Frame) -> str:
-    """ "file.py:28 function" with the file's last part only."""
+    """ "file.py:28 function" with the file's last part only; a C++ function alone where no file is known."""
+    if frame.filename in ("", "??") and frame_kind(frame) == "cpp":
+        return shown_name(frame.name)
     return f"{basename(frame.filename)}:{frame.line} {frame.name}"
 
 

@@ -61,7 +61,7 @@ class Fragmentation:
         ):
             subtype = "granule_pinned"
         largest = b.largest_hole or 0
-        asker = f" that {request.stack_label} asked for" if request.stack_label else ""
+        asker = f" that {request.stack_label} asked for" if request.stack_label else " asked for"
         where = {
             "private_pools": "most of it inside private pools (CUDA graphs, MemPools) that cannot serve other requests",
             "stream_stranded": "most of it cached for other streams",

@@ -46,10 +46,12 @@ class Leak:
             f"{format_size(grown)} are held from earlier steps and grow by {format_size(amount)} {rhythm} over "
             f"{steps:,} {unit}s"
         )
+        count = int(growth.growing.sum())
+        stacks = "one stack" if count == 1 else f"{count:,} stacks"
         evidence = [
             EvidenceItem(
                 f"live bytes at the same phase of {steps:,} successive {unit}s grew by {format_size(per_step)} a "
-                f"{unit}, by {int(growth.growing.sum())} stack(s), until the end",
+                f"{unit}, made in {stacks}, until the end",
                 (("per_step", per_step), ("steps_count", steps), ("grown", grown)),
             )
         ]

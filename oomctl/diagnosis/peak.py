@@ -87,9 +87,14 @@ class TransientPeak:
         subtype = "step_growth" if shape.usual is not None else "first_step"
         if need >= 0.5 * limit:
             subtype = "oversized_request"
+        base = f" on top of a floor of {format_size(shape.floor)}" if shape.floor else ""
+        idle = (b.reserved or 0) - (b.active or 0)
+        beside = ""
+        if shape.floor + shape.above <= limit and idle > 0:  # the sum alone would have fitted
+            beside = f" beside {format_size(idle)} that lie idle in pieces"
         headline = (
-            f"this step wants {format_size(shape.above)} on top of a floor of {format_size(shape.floor)} "
-            f"({format_size(need)} of it in one request{asker}), over the limit of {format_size(limit)}"
+            f"this step wants {format_size(shape.above)}{base} ({format_size(need)} of it in one request{asker}), "
+            f"more than fits under the limit of {format_size(limit)}{beside}"
         )
         evidence = [
             EvidenceItem(

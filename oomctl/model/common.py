@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +91,14 @@ class InputFile:
     torch: VersionRange
     sha256: str | None
     size: int
+
+
+NO_PYTHON: Final = "C++ code that no Python frame called"
+"""Instead of the innermost frames of a stack without Python: they are torch's own stack walker."""
+
+
+def shown_name(function: str) -> str:
+    """A function's name for people: a C++ one without its arguments."""
+    if function.startswith("torch::unwind"):
+        return NO_PYTHON
+    return (function.partition("(")[0] if "::" in function else "") or function

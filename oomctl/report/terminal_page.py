@@ -3,6 +3,7 @@
 # ruff: noqa: RUF001 (the glyphs are meant)
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from io import StringIO
 from itertools import pairwise
@@ -30,6 +31,7 @@ _ASCII: Final = str.maketrans({
     "–": "-", "−": "-", "…": "...", "→": "->", "←": "<-", "·": "|", "■": "#", "◆": "*", "▲": "^", "✕": "x", "“": '"',
     "”": '"', "’": "'", "×": "x", "≤": "<=", "≥": ">=",
 })  # fmt: skip
+_UNIT: Final = re.compile(r" [KMGTPE]?i?B\b")
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _ASCII_SPARKS: Final = "_.-=+*%#"
@@ -209,6 +211,9 @@ def _measure(text: str, first: int, rest: int) -> list[int]:
         if end == len(text):
             return offsets
         space = text.rfind(" ", start + 1, end + 1)
+        if space > 0 and text[space - 1].isdigit() and _UNIT.match(text, space):  # a number stays with its unit
+            before = text.rfind(" ", start + 1, space)
+            space = before if text[start : max(before, start)].strip() else space
         end = space + 1 if space > start and text[start:space].strip() else max(end, start + 1)
         offsets.append(end)
         start, room = end, rest

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from typing import Final
 
+from oomctl.model.common import shown_name
 from oomctl.units import format_size
 
 NAME_LIMIT: Final = 400
@@ -97,7 +98,7 @@ def place(file: str, line: int, function: str) -> tuple[str, str]:
     where = clean(file) if file and file != "??" else ""
     if where and line:
         where += f":{line}"
-    return where, clean(function, 200) if function and function != "??" else ""
+    return where, clean(shown_name(function), 200) if function and function != "??" else ""
 
 
 def width(text: str) -> int:

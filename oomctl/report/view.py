@@ -39,7 +39,7 @@ ROLES: Final = {
 APPLICABILITY: Final = {
     "safe": "safe to apply",
     "has_cost": "has a cost",
-    "edit_code": "a change of code",
+    "edit_code": "needs an edit",
 }
 CLASS_TITLES: Final = {
     "fragmentation": "Fragmentation",
@@ -80,7 +80,7 @@ def build_view(report: Report, places: int | None = None) -> View:
             Evidence(sentence(clean(item.statement, 1200)), tuple((_name(n), number(n, v)) for n, v in item.numbers))
             for item in verdict.evidence
         ),
-        contributing=tuple(_contribution(c) for c in verdict.contributing),
+        contributing=_contributing(report),
         holes=_holes(report.holes),
         steps=_steps(report.steps),
         culprits=_culprits(report, places),
@@ -96,10 +96,18 @@ def build_view(report: Report, places: int | None = None) -> View:
     )
 
 
+def _contributing(report: Report) -> tuple[tuple[str, str, str], ...]:
+    """What else could have served the request; what frees less than was asked for could not."""
+    need = (_need(report) or 0) if report.verdict.cls != "uncertain" else 0
+    return tuple(_contribution(part) for part in report.verdict.contributing if part.share >= need)
+
+
 def _contribution(part: Contribution) -> tuple[str, str, str]:
     """(class, its bytes unless the sentence has them, sentence)."""
     share, statement = format_size(part.share), sentence(clean(part.statement, 1200))
-    return part.cls.replace("_", " "), "" if share in statement else share, statement
+    if part.cls == "transient_peak":
+        share += " more than usual"
+    return part.cls.replace("_", " "), "" if share in statement else f"({share})", statement
 
 
 def number(name: str, value: int | float) -> str:
@@ -209,8 +217,8 @@ def _culprit(c: Culprit) -> CulpritView:
         percent(c.share) if c.role != "requested" else "",
         ratio(c.share, 1.0) if c.role != "requested" else 0.0,
         count(c.blocks),
-        where or "unknown place",
-        function,
+        where or function or "unknown place",
+        function if where else "",
         "calls the others" if c.caller else ROLES.get(c.role, c.role),
         "" if c.caller else c.role,
         c.caller,
@@ -339,7 +347,7 @@ def signed(value: int) -> str:
 def _remedy(remedy: Remedy) -> RemedyView:
     return RemedyView(
         sentence(clean(remedy.title)).rstrip("."),
-        {"alloc_conf": "setting", "code": "code", "operations": "operations"}.get(remedy.kind, clean(remedy.kind)),
+        {"alloc_conf": "setting", "code": "code", "operations": "operation"}.get(remedy.kind, clean(remedy.kind)),
         APPLICABILITY.get(remedy.applicability, clean(remedy.applicability)),
         remedy.applicability,
         clean(remedy.env or ""),
