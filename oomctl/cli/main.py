@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -140,6 +141,11 @@ def _usage(error: BaseException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":  # a bare `oomctl`: the help is the answer
         write_stdout(message)
         return exits.USAGE
+    unknown = re.match(r"No such command '(.+?)'\.?$", message)
+    if unknown is not None and os.path.exists(unknown[1]):  # a file where the command should be
+        return _complain(
+            f"{unknown[1]} is a file or folder, and no command came before it", f"oomctl diagnose {unknown[1]}"
+        )
     return _complain(" ".join(message.split()).rstrip("."), f"{path} --help")
 
 

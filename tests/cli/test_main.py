@@ -29,6 +29,7 @@ from oomctl.errors import OomctlError
         (["demo", "nothing"], "no recorded failure 'nothing'", "kv-cat"),
         (["diagnose", "x", "--max-size", "big"], "not a size: 'big'", "20GiB"),
         (["diagnoze", "x"], "No such command 'diagnoze'", "oomctl --help"),
+        (["/"], "no command came before it", "oomctl diagnose /"),
         (["--frobnicate"], "No such option: --frobnicate", "oomctl --help"),
     ],
     ids=str,
