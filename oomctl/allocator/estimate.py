@@ -37,7 +37,9 @@ def async_run(recording: Recording, text: str, limits: Sequence[int], points: in
     change[allocs] = size[allocs]
     frees = (op == Op.FREE) | (op == Op.FREE_REQUESTED)
     change[frees] = -of_life[block[frees]]
-    live = np.cumsum(change) + sum(old.values())
+    del of_life, allocs, frees
+    live = np.cumsum(change, out=change)
+    live += sum(old.values())
     failed = recording.until is not None
     if failed:
         live[-1] += size[-1]

@@ -243,6 +243,8 @@ def with_flushed_frees(requests: Requests, attempts: Sequence[Attempt]) -> Reque
     It does not search its caches again after that, so these blocks are not there for the request. (With max_split or
     garbage collection some of them may have been there for the release of whole blocks before; that cannot be seen.)
     """
+    if not any(attempt.refused for attempt in attempts):
+        return requests
     order = np.arange(len(requests))
     completed = requests.op == Op.FREE_COMPLETED
     asking = (requests.op == Op.ALLOC) | (requests.op == Op.OOM)

@@ -83,10 +83,10 @@ class Requests:
 class _Rows:
     """Columns under construction; a request of rank 0 comes before one of rank 1 at the same event."""
 
-    parts: list[tuple[Op, NDArray[np.int64], int, tuple[Any, ...]]] = field(default_factory=list)
+    parts: list[tuple[Op, NDArray[np.int32], int, tuple[Any, ...]]] = field(default_factory=list)
 
-    def add(self, op: Op, event: NDArray[np.int64], block: Any, size: Any, group: Any, address: Any, rank: int) -> None:
-        self.parts.append((op, event, rank, (block, size, group, address)))
+    def add(self, op: Op, event: NDArray[Any], block: Any, size: Any, group: Any, address: Any, rank: int) -> None:
+        self.parts.append((op, event.astype(np.int32), rank, (block, size, group, address)))
 
     def sorted(self) -> tuple[NDArray[Any], ...]:
         """Columns op, block, size, group, address and event in order of time."""
@@ -105,13 +105,14 @@ class _Rows:
 
     def _places(self, total: int) -> list[NDArray[Any]]:
         """Where the rows of each part go."""
-        slots = [(event * 2 + rank).astype(np.int32) for _, event, rank, _ in self.parts]
+        slots = [event * np.int32(2) + np.int32(rank) for _, event, rank, _ in self.parts]
         taken = np.zeros(max((int(slot.max(initial=-1)) for slot in slots), default=-1) + 1, np.bool_)
         for slot in slots:
             taken[slot] = True
         if int(np.count_nonzero(taken)) == total:  # no two share a slot: nearly always
             number = np.cumsum(taken, dtype=np.int32)
-            return [number[slot] - 1 for slot in slots]
+            number -= 1
+            return [number[slot] for slot in slots]
         place = np.empty(total, np.int64)
         place[np.argsort(np.concatenate(slots), kind="stable")] = np.arange(total)
         return np.split(place, np.cumsum([len(slot) for slot in slots])[:-1])
@@ -146,7 +147,7 @@ def read_requests(device: DeviceSnapshot) -> Requests:
     rows.add(
         Op.ALLOC,
         allocs,
-        np.flatnonzero(lives.has_alloc),
+        np.flatnonzero(lives.has_alloc).astype(np.int32),
         trace.size[allocs],
         group[allocs],
         trace.address[allocs],
@@ -157,29 +158,40 @@ def read_requests(device: DeviceSnapshot) -> Requests:
     _add_frees(rows, lives, completions_recorded=waiting or bool(np.any(lives.completed >= 0)))
     ooms = np.flatnonzero(trace.action == Action.OOM)
     rows.add(Op.OOM, ooms, -1, trace.size[ooms], _oom_groups(trace, groups, group, ooms), 0, rank=1)
+    old = _old_blocks(trace, lives)
+    mapped = _mapped(trace, calls, groups, group)
+    touched = _touched(device, trace, lives)
+    count, problems = len(lives.has_alloc), _problems(trace, lives)
+    del lives, allocs, group
     op, block, size, group_column, address_column, event = rows.sorted()
+    start = start_state(device, calls, old, mapped, untouched_from=count, touched=touched)
+    return Requests(op, block, size, group_column, address_column, event, groups, start, calls, len(trace), problems)
 
-    old = [
+
+def _old_blocks(trace: Trace, lives: _Lives) -> list[OldBlock]:
+    """Blocks from before the trace that it mentions."""
+    frees_wait = bool(np.any(trace.action == Action.FREE_REQUESTED))
+    number = np.flatnonzero(~lives.has_alloc)
+    return [
         OldBlock(
-            life, int(trace.address[e]), int(trace.size[e]), pending=bool(trace.action[e] == Action.FREE_COMPLETED)
+            life,
+            int(trace.address[e]),
+            int(trace.size[e]),
+            pending=frees_wait and bool(trace.action[e] == Action.FREE_COMPLETED),
         )
-        for life, e in zip(
-            np.flatnonzero(~lives.has_alloc).tolist(), lives.first[~lives.has_alloc].tolist(), strict=True
-        )
+        for life, e in zip(number.tolist(), lives.first[number].tolist(), strict=True)
     ]
-    if not np.any(trace.action == Action.FREE_REQUESTED):
-        old = [OldBlock(b.key, b.address, b.request) for b in old]
-    start = start_state(
-        device,
-        calls,
-        old,
-        _mapped(trace, calls, groups, group),
-        untouched_from=len(lives.has_alloc),
-        touched=trace.address[trace.action <= Action.FREE_COMPLETED],
-    )
-    return Requests(
-        op, block, size, group_column, address_column, event, groups, start, calls, len(trace), _problems(trace, lives)
-    )
+
+
+def _touched(device: DeviceSnapshot, trace: Trace, lives: _Lives) -> NDArray[np.uint64]:
+    """Addresses of final blocks that the trace mentions."""
+    mentioned = trace.address[lives.first]  # ascending, as the lives are
+    address = device.blocks.address
+    if not len(mentioned):
+        return mentioned
+    at = np.minimum(np.searchsorted(mentioned, address), len(mentioned) - 1)
+    found: NDArray[np.uint64] = address[mentioned[at] == address]
+    return found
 
 
 def _mapped(
@@ -203,11 +215,11 @@ class _Lives:
 
     Attributes:
         has_alloc: bool[lives]; False for blocks from before the trace.
-        first: int64[lives], trace index of the life's first event.
-        alloc: int64[lives], trace index of its alloc (equal to `first`).
-        requested: int64[lives], trace index of its free_requested, -1 for none.
-        completed: int64[lives], trace index of its free_completed, -1 for none.
-        successor: int64[lives], trace index of the next alloc at the same address, -1 for none.
+        first: int32[lives], trace index of the life's first event.
+        alloc: int32[lives], trace index of its alloc (equal to `first`).
+        requested: int32[lives], trace index of its free_requested, -1 for none.
+        completed: int32[lives], trace index of its free_completed, -1 for none.
+        successor: int32[lives], trace index of the next alloc at the same address, -1 for none.
         at_once: bool[lives]; freed without waiting: both events are adjacent and come from the same call.
     """
 
@@ -217,13 +229,16 @@ class _Lives:
         kinds, where = action[order], address[order]
         new_address = np.ones(len(order), bool)
         new_address[1:] = where[1:] != where[:-1]
-        starts = np.flatnonzero(new_address | (kinds == Action.ALLOC))
-        life = np.cumsum(new_address | (kinds == Action.ALLOC), dtype=np.int32) - np.int32(1)
+        del where
+        begins = new_address | (kinds == Action.ALLOC)
+        starts = np.flatnonzero(begins)
+        life = np.cumsum(begins, dtype=np.int32)
+        life -= 1
         self.has_alloc: NDArray[np.bool_] = kinds[starts] == Action.ALLOC
-        self.first = self.alloc = order[starts].astype(np.int64)
+        self.first = self.alloc = order[starts]
         self.requested = self._earliest(order, life, kinds == Action.FREE_REQUESTED, len(starts))
         self.completed = self._earliest(order, life, kinds == Action.FREE_COMPLETED, len(starts))
-        self.successor = np.full(len(starts), -1, np.int64)
+        self.successor = np.full(len(starts), -1, np.int32)
         same = ~new_address[starts[1:]]
         self.successor[:-1][same] = order[starts[1:]][same]
         # A completion that a later call brought about, such as a flush, carries that call's stack.
@@ -233,8 +248,8 @@ class _Lives:
     @staticmethod
     def _earliest(
         order: NDArray[np.int32], life: NDArray[np.int32], mask: NDArray[np.bool_], n: int
-    ) -> NDArray[np.int64]:
-        found = np.full(n, -1, np.int64)
+    ) -> NDArray[np.int32]:
+        found = np.full(n, -1, np.int32)
         # Written back to front, so that the earliest event of a life stays.
         found[life[mask][::-1]] = order[mask][::-1]
         return found
@@ -250,7 +265,7 @@ def _add_frees(rows: _Rows, lives: _Lives, completions_recorded: bool) -> None:
     ends_only = ~has_request & has_completion & (lives.has_alloc | (not np.any(requested >= 0)))
     single = at_once | early | ends_only
     where = np.where(has_request & ~early, requested, completed)
-    life = np.arange(len(requested))
+    life = np.arange(len(requested), dtype=np.int32)
     rows.add(Op.FREE, where[single], life[single], 0, -1, 0, rank=1)
     deferred = has_request & ~single
     rows.add(Op.FREE_REQUESTED, requested[deferred], life[deferred], 0, -1, 0, rank=1)
