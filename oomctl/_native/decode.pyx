@@ -209,6 +209,10 @@ cdef int32_t text_code(uint64_t text) noexcept nogil:
     return -1 if text == W_NO_TEXT or text == W_NO_CONTEXT else <int32_t>text
 
 
+cdef inline uint32_t little4(const uint8_t *at) noexcept nogil:
+    return <uint32_t>at[0] | <uint32_t>at[1] << 8 | <uint32_t>at[2] << 16 | <uint32_t>at[3] << 24
+
+
 @cython.final
 cdef class Decoder:
     """Takes a pickle piece by piece.
@@ -322,7 +326,7 @@ cdef class Decoder:
             if op == LONG_BINGET:
                 if left < 4:
                     return at
-                self._fetch(<uint32_t>little(data + at + 1, 4))
+                self._fetch(little4(data + at + 1))
                 at += 5
             elif op == BINGET:
                 if left < 1:
@@ -342,7 +346,7 @@ cdef class Decoder:
             elif op == BININT:
                 if left < 4:
                     return at
-                self._push(IS_INT, <uint64_t><int64_t><int32_t>little(data + at + 1, 4))
+                self._push(IS_INT, <uint64_t><int64_t><int32_t>little4(data + at + 1))
                 at += 5
             elif op == LONG1:
                 if left < 1 or left < 1 + <size_t>data[at + 1]:
@@ -361,7 +365,7 @@ cdef class Decoder:
             elif op == LONG_BINPUT:
                 if left < 4:
                     return at
-                self._put(little(data + at + 1, 4))
+                self._put(little4(data + at + 1))
                 at += 5
             elif op == MARK:
                 self.marks.push_back(self.stack.size())
@@ -405,7 +409,7 @@ cdef class Decoder:
             elif op == BINUNICODE:
                 if left < 4:
                     return at
-                count = little(data + at + 1, 4)
+                count = little4(data + at + 1)
                 if count > MAX_TEXT:
                     self.problem = b"a text too long"
                     return at
@@ -786,7 +790,7 @@ cdef class Decoder:
                 entry = data[at + 1]
                 at += 2
             elif op == LONG_BINGET:
-                entry = <uint32_t>little(data + at + 1, 4)
+                entry = little4(data + at + 1)
                 at += 5
             else:
                 break
@@ -810,7 +814,7 @@ cdef class Decoder:
                     entry = data[at + 1]
                     at += 2
                 else:
-                    entry = <uint32_t>little(data + at + 1, 4)
+                    entry = little4(data + at + 1)
                     at += 5
                 if entry >= self.memo.size():
                     break
@@ -828,7 +832,7 @@ cdef class Decoder:
                 value.number = little(data + at + 2, count)
                 at += 2 + count
             elif op == BININT:
-                value.number = <uint64_t><int64_t><int32_t>little(data + at + 1, 4)
+                value.number = <uint64_t><int64_t><int32_t>little4(data + at + 1)
                 at += 5
             elif op == BININT2:
                 value.number = little(data + at + 1, 2)
@@ -876,7 +880,7 @@ cdef class Decoder:
             at += 1
         elif data[at] == BINPUT and data[at + 1] == self.memo.size():
             at += 2
-        elif data[at] == LONG_BINPUT and little(data + at + 1, 4) == self.memo.size():
+        elif data[at] == LONG_BINPUT and little4(data + at + 1) == self.memo.size():
             at += 5
         else:
             return 0
@@ -898,7 +902,7 @@ cdef class Decoder:
         while at + 6 <= length:
             op = data[at]
             if op == LONG_BINGET:
-                entry = <uint32_t>little(data + at + 1, 4)
+                entry = little4(data + at + 1)
                 at += 5
             elif op == BINGET:
                 entry = data[at + 1]

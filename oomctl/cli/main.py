@@ -32,8 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code, see `oomctl.cli.exits`.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    if args[:1] != ["run"]:  # there the streams are the program's
+    if args[:1] != ["run"]:  # there the streams and the environment are the program's
         _forgiving_streams()
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's would start threads that wait for work in a loop
     try:
         if args[:1] == ["--version"]:  # answered before typer is loaded
             write_stdout(version_line(__version__))
