@@ -33,11 +33,13 @@ def kernels() -> list[Extension]:
             extra_compile_args=[] if sys.platform == "win32" else ["-std=c++17", "-O2"],
             define_macros=[("Py_LIMITED_API", "0x030b0000")] if STABLE_ABI else [],
             py_limited_api=STABLE_ABI,
-            optional=True,
         )
         for source in sources
     ]
-    return cythonize(extensions, language_level=3) if extensions else []
+    built = cythonize(extensions, language_level=3) if extensions else []
+    for extension in built:
+        extension.optional = True  # which the translation forgets
+    return built
 
 
 setup(

@@ -26,7 +26,7 @@ def test_a_kernel_that_is_not_there_is_none(monkeypatch):
     assert _native.kernel("no_such_kernel") is None
 
 
-@pytest.fixture()
+@pytest.fixture
 def big(monkeypatch, tmp_path):
     """A file that counts as a big one."""
     monkeypatch.setattr(snapshot_pickle, "_BIG", 1000)
