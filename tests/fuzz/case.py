@@ -30,6 +30,8 @@ SLOWEST: Final = 10.0
 MEMORY_FACTOR: Final = 12
 MEMORY_FLOOR: Final = 150 * MIB
 """Peak memory of the process may be the uncompressed input times this, and this."""
+FRESH: Final = 80 * MIB
+"""Resident bytes of a process that has imported what a report takes and read nothing yet."""
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069]")
 _MARKUP: Final = (f"<script>{MARK}", "<img src=x", f"</script><script>{MARK}", f"<!-- {MARK}")
@@ -132,6 +134,8 @@ def run_on(data: bytes, rng: random.Random, folder: Path, kind: str, number: int
     trouble: list[str] = []
     out, err, code = "", "", -1
     _reset_peak()
+    # What was resident before is the caller's (a test run's, say); a process of its own starts with `FRESH`.
+    before = _resident("VmRSS")
     started = time.process_time()
     try:
         with _streams(data, encoding) as (stdout, stderr), _environment(environment), _watched(trouble), _alarm():
@@ -142,7 +146,7 @@ def run_on(data: bytes, rng: random.Random, folder: Path, kind: str, number: int
     except BaseException as error:  # main lets nothing through, so this is a finding whatever it is
         trouble.append(f"{type(error).__name__} came out of main: {error}")
     seconds = time.process_time() - started
-    peak = _peak()
+    peak = max(_resident("VmHWM") - before, 0) + min(before, FRESH)
     path.unlink()
     trouble += _wrong(args, code, out, err)
     if left := [p.name for p in folder.iterdir()]:
@@ -263,9 +267,9 @@ def _reset_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def _peak() -> int:
-    """Most resident bytes since the reset; 0 where the system does not tell."""
+def _resident(field: str) -> int:
+    """Resident bytes now (VmRSS) or at most since the reset (VmHWM); 0 where the system does not tell."""
     with contextlib.suppress(OSError):
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
         return int(found[1]) << 10 if found else 0
     return 0
