@@ -34,7 +34,7 @@ def in_parallel(
                 results.append(result)
                 progress("replaying settings", len(results) / len(cases))
         return results
-    if processes > 1 and len(cases) > 1:
+    if processes > 1 and len(cases) > 1 and not _is_worker():
         from concurrent.futures import ProcessPoolExecutor
         from concurrent.futures.process import BrokenProcessPool
 
@@ -50,6 +50,13 @@ def in_parallel(
         progress("replaying settings", len(results) / len(cases))
         results.append(job(case))
     return results
+
+
+def _is_worker() -> bool:
+    """Whether this process is one of several already, which may have none of its own."""
+    from multiprocessing import current_process
+
+    return current_process().daemon
 
 
 def _adopt(job: Callable[[Any], Any]) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from oomctl.fleet.base import Done, Work
+
+if TYPE_CHECKING:  # one input needs no processes, and these take a while to load
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
 _PATIENCE: Final = 1.0
 """Seconds between looks at the clock."""
@@ -50,6 +51,9 @@ class Processes:
         yield from self._pool(work, tasks)
 
     def _pool(self, work: Work, tasks: Sequence[Any]) -> Iterator[Done]:
+        import multiprocessing
+        from multiprocessing.connection import wait
+
         # forkserver, where there is one: a process as small as a fresh one, without a fresh one's start.
         methods = multiprocessing.get_all_start_methods()
         context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")

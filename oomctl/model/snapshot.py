@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from oomctl.model.common import Skipped, VersionRange
 from oomctl.model.notebook import Shown
 from oomctl.model.stacks import StackTable
+
+if TYPE_CHECKING:  # a log is read without numpy, which takes longer to load than the log to read
+    import numpy as np
+    from numpy.typing import NDArray
 
 PoolId = tuple[int, int]
 """torch's mempool id; (0, 0) is the default pool, (n, 0) a graph capture, (0, n) a handle or MemPool."""
@@ -85,6 +86,8 @@ class Trace:
     def by_address(self) -> NDArray[np.int32]:
         """int32[m]: events of blocks (alloc, free_requested, free_completed) by address, then in order of time."""
         if self.order is None:
+            import numpy as np
+
             rows = np.flatnonzero(self.action <= Action.FREE_COMPLETED)
             self.remember(rows[np.argsort(self.address[rows], kind="stable")].astype(np.int32))
             assert self.order is not None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # a log is read without numpy, which takes longer to load than the log to read
+    import numpy as np
+    from numpy.typing import NDArray
 
 NO_STACK: Final = -1
 """Stack index of an event or block that was recorded without frames."""
@@ -60,4 +61,6 @@ class StackTable:
 
 def empty_stacks() -> StackTable:
     """A table without stacks."""
+    import numpy as np
+
     return StackTable((), np.zeros(1, np.int64), np.zeros(0, np.int32))

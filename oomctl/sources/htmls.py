@@ -14,7 +14,6 @@ from oomctl.sources.base import Findings, Place
 from oomctl.sources.content import Content
 from oomctl.sources.jsons import load_json
 from oomctl.sources.looks import hint_for, is_html
-from oomctl.sources.snapshot_pickle import read_pickle
 
 _EMBEDDED: Final = re.compile(rb"<script[^>]*\btype=[\"']application/json[\"'][^>]*>(.*?)</script>", re.DOTALL)
 _VIZ: Final = re.compile(rb'"base64"\s*:\s*"([A-Za-z0-9+/=\s]+)"')
@@ -43,5 +42,7 @@ class HtmlSource:
             data = base64.b64decode(viz[1])
         except binascii.Error as error:
             raise OomctlError("an HTML page whose embedded snapshot is damaged") from error
+        from oomctl.sources.snapshot_pickle import read_pickle
+
         snapshot = read_pickle(data)
         return Findings("snapshot", "html page of torch's _memory_viz", snapshot.torch, (snapshot,))

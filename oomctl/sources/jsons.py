@@ -11,7 +11,6 @@ from oomctl.model.common import VersionRange
 from oomctl.progress import Progress
 from oomctl.sources.base import Findings, Place
 from oomctl.sources.content import Content
-from oomctl.sources.snapshot_objects import snapshot_from_objects
 
 _SNAPSHOT: Final = re.compile(rb'"(?:segments|device_traces|total_size|segment_type)"\s*:')
 _REPORT: Final = re.compile(rb'"schema"\s*:\s*"oomctl\.report/')
@@ -32,6 +31,8 @@ class JsonSource:
         data = load_json(content.whole())
         if isinstance(data, dict) and str(data.get("schema", "")).startswith("oomctl.report/"):
             return Findings("report", "json", VersionRange(), report=data)
+        from oomctl.sources.snapshot_objects import snapshot_from_objects
+
         snapshot = snapshot_from_objects(data)
         return Findings("snapshot", "json", snapshot.torch, (snapshot,))
 

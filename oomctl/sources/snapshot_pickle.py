@@ -12,7 +12,9 @@ from typing import Any, Final, NoReturn
 
 from oomctl.errors import OomctlError, OomctlWarning
 from oomctl.model.snapshot import Snapshot
+from oomctl.sources.ahead import fetched_ahead
 from oomctl.sources.compiled import has_kernel, read_compiled
+from oomctl.sources.content import Content
 from oomctl.sources.pickle_refusal import refuse
 from oomctl.sources.pickle_scan import Walk, walk
 from oomctl.sources.salvage import salvaged
@@ -115,6 +117,23 @@ def read_pickle(data: bytes | memoryview) -> Snapshot:
     view = memoryview(data)
     snapshot = read_compiled(view[start : start + _PIECE] for start in range(0, len(view), _PIECE))
     return read_objects(data) if snapshot is None else snapshot
+
+
+def read_content(content: Content) -> Snapshot:
+    """Decodes an input while it is read where that can be, and never holds the whole then.
+
+    What only Python can read is read again from the start.
+
+    Raises:
+        OomctlError: As `read_pickle`, and what reading itself raises.
+    """
+    if content.again is None or not has_kernel():
+        return read_pickle(content.whole())
+    with fetched_ahead(content.chunks()) as pieces:
+        snapshot = read_compiled(pieces)
+    for _ in content.chunks():  # what is left of it tells of damage
+        pass
+    return read_objects(b"".join(content.again())) if snapshot is None else snapshot
 
 
 def read_objects(data: bytes | memoryview) -> Snapshot:
