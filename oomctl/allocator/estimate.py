@@ -12,6 +12,7 @@ import numpy as np
 
 from oomctl.allocator.requests import Op
 from oomctl.allocator.selftest import Recording
+from oomctl.model.coding import coded
 from oomctl.model.report import WhatIfRun
 
 
@@ -49,7 +50,7 @@ def async_run(recording: Recording, text: str, limits: Sequence[int], points: in
     first = None
     if fits is False:
         first = int(requests.event[np.flatnonzero(live > limits[0])[0]])
-    kept = np.unique(np.linspace(0, max(stop - 1, 0), points).astype(int)) if stop else np.zeros(0, int)
+    kept = coded(np.linspace(0, max(stop - 1, 0), points).astype(int))[0] if stop else np.zeros(0, int)
     highest = np.maximum.reduceat(live, kept) if stop else live
     return WhatIfRun(
         alloc_conf=text,

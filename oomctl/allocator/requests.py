@@ -314,7 +314,7 @@ def _oom_groups(
     """Groups of failed requests; they have no address, so a capture stream's last allocation tells the pool."""
     found: NDArray[np.int32] = group[ooms].copy()
     unnamed = np.ones(len(ooms), bool) if trace.pool is None else trace.pool[ooms] < 0
-    for stream in np.unique(trace.stream[ooms[unnamed]]).tolist():
+    for stream in coded(trace.stream[ooms[unnamed]])[0].tolist():
         if stream == 0:
             continue
         allocs = np.flatnonzero((trace.action == Action.ALLOC) & (trace.stream == stream))

@@ -54,7 +54,7 @@ def categories_of(incident: Incident) -> NDArray[np.int8]:
 
     out[phase == LOAD] = PARAMETERS
     out[phase == FORWARD] = ACTIVATIONS
-    sizes = np.unique(lives.requested[live][out == PARAMETERS])
+    sizes = lives.requested[live][out == PARAMETERS]
     like_parameter = np.isin(lives.requested[live], sizes)
     out[phase == BACKWARD] = TEMPORARIES
     out[(phase == BACKWARD) & (like_parameter | ~this_step)] = GRADIENTS
@@ -62,7 +62,7 @@ def categories_of(incident: Incident) -> NDArray[np.int8]:
     out[(phase == OPTIMIZER) & ~this_step] = OPTIMIZER_STATE
     out[(phase == OPTIMIZER) & (named == OPTIMIZER_STATE)] = OPTIMIZER_STATE
     # What was there before the first step in the size of some optimizer state is the parameter that it belongs to.
-    states = np.unique(lives.requested[live][out == OPTIMIZER_STATE])
+    states = lives.requested[live][out == OPTIMIZER_STATE]
     before = lives.born[live] < (int(incident.grid.starts[0]) if len(incident.grid) else incident.moment.event)
     out[(out == UNKNOWN) & before & np.isin(lives.requested[live], states)] = PARAMETERS
     out[named == INPUTS] = INPUTS

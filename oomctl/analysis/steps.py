@@ -115,7 +115,7 @@ def _stacks_between(device: DeviceSnapshot, first: int, last: int) -> NDArray[np
     """Distinct stacks of the allocations from one event to another."""
     trace = device.trace
     assert trace is not None
-    return np.unique(trace.stack[first:last][trace.action[first:last] == Action.ALLOC])
+    return coded(trace.stack[first:last][trace.action[first:last] == Action.ALLOC])[0]
 
 
 def _within_module(snapshot: Snapshot, stacks: NDArray[np.int32]) -> bool:
@@ -161,7 +161,7 @@ def _from_annotations(annotations: tuple[Annotation, ...], device: DeviceSnapsho
     for name in sorted(groups, key=rank):
         found = marks(name)
         times = np.array([a.time_us for a in found], np.int64)
-        starts = np.unique(np.searchsorted(time_us, times, side="left"))
+        starts = coded(np.searchsorted(time_us, times, side="left"))[0]
         starts = starts[(starts > 0) & (starts <= event)]
         if len(starts) >= FEWEST:
             names = tuple(a.name for a in found) if len(found) == len(starts) else ()
