@@ -57,7 +57,7 @@ def rank(incident: Incident, cls: str, subtype: str | None) -> Ranking:
     chosen = chosen[order]
     sorted_stacks = lives.stack[chosen]
     begin = np.flatnonzero(np.append(True, sorted_stacks[1:] != sorted_stacks[:-1])[: len(chosen)])
-    values, ends = sorted_stacks[begin], np.append(begin[1:], len(chosen))
+    values, ends = sorted_stacks[begin], np.append(begin, len(chosen))[1:]
     for stack, b, e in zip(values.tolist(), begin.tolist(), ends.tolist(), strict=True):
         by_stack[stack] = [int(weight[chosen[b:e]].sum()), e - b]
     if cls == "fragmentation" and subtype == "private_pools":
