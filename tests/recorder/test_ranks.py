@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ def test_gloo_under_torchrun(tmp_path: Path) -> None:
         OMP_NUM_THREADS="1",
     )
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+    # Two processes share the stream: their lines may run into each other.
+    assert sorted(re.findall(r"rank \d of 2: 3", done.stdout)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
     assert bundles(tmp_path / "out") == []
 
 
