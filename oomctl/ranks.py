@@ -101,8 +101,6 @@ def conclude(
     Raises:
         OomctlError: Nothing can be found or read.
     """
-    from oomctl.diagnosis.ranks import conclude_job, notable
-    from oomctl.model.ranks import Digest
     from oomctl.sources.rank_names import layout_of, pattern_of
     from oomctl.sources.ranks import find_ranks
 
@@ -110,6 +108,9 @@ def conclude(
     found = find_ranks(paths, pattern_of(wanted.pattern), layout_of(wanted.layout))
     if found is None:
         return None
+    from oomctl.diagnosis.ranks import conclude_job, notable
+    from oomctl.model.ranks import Digest
+
     tasks = _tasks(found.ranks, found.shared, wanted)
     if wanted.rank is not None or len(tasks) == 1:
         alone = _alone(tasks, wanted)

@@ -195,7 +195,7 @@ def start_state(
         old: Blocks from before the trace that it mentions.
         mapped: Address and owner of each range that was mapped in the trace.
         untouched_from: First free life number, for old blocks that the trace never mentions.
-        touched: uint64[events], addresses that it mentions.
+        touched: uint64[any], addresses of final blocks that it mentions.
     """
     trace = device.trace
     assert trace is not None
@@ -236,7 +236,8 @@ def start_state(
 def _untouched(device: DeviceSnapshot, first_key: int, touched: NDArray[np.uint64]) -> Iterable[OldBlock]:
     """Blocks that are in use at the end and that no event mentions; their true size is known."""
     b = device.blocks
-    rows = np.flatnonzero((b.state != BlockState.INACTIVE) & ~np.isin(b.address, touched))
+    known = set(touched.tolist())
+    rows = np.flatnonzero((b.state != BlockState.INACTIVE) & [address not in known for address in b.address.tolist()])
     for key, i in enumerate(rows.tolist(), first_key):
         size = int(b.size[i])
         pending = bool(b.state[i] == BlockState.ACTIVE_PENDING_FREE)

@@ -85,7 +85,7 @@ def run() -> None:
 def _plain_call(args: list[str]) -> Callable[[], int] | None:
     """The command itself, where there is nothing to parse but names of inputs and a few flags.
 
-    The parser's validation takes as long to load as reading a log takes; these calls need none of it.
+    The parser takes as long to load as reading a log takes; these calls need none of it.
     """
     if args[:1] not in (["diagnose"], ["summary"]) or "_OOMCTL_COMPLETE" in os.environ:
         return None
@@ -93,10 +93,14 @@ def _plain_call(args: list[str]) -> Callable[[], int] | None:
     flags = [arg for arg in args[1:] if arg != "-" and arg.startswith("-")]
     if not inputs or not PLAIN_FLAGS.keys() >= set(flags):
         return None
-    from oomctl.cli.registry import COMMANDS
+    from oomctl.cli.report import Ranks, Wanted, report_on
 
-    function = next(command for command in COMMANDS if command.name == args[0]).load()
-    return partial(function, inputs, **{PLAIN_FLAGS[flag]: True for flag in flags})
+    wanted = Wanted(
+        fmt="json" if "--json" in flags else "terminal",
+        verbose=any(PLAIN_FLAGS[flag] == "verbose" for flag in flags),
+        job=Ranks() if args[0] == "diagnose" else None,
+    )
+    return partial(report_on, inputs, wanted)
 
 
 def _command(args: list[str]) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
 from oomctl.cli import exits
-from oomctl.cli.options import chosen_redaction, chosen_size
+from oomctl.cli.chosen import chosen_redaction, chosen_size
 from oomctl.cli.output import check_target, one_line, write_file, write_stderr, write_stdout
 from oomctl.cli.progress import watched
 from oomctl.cli.terminal import abilities

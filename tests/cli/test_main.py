@@ -148,3 +148,20 @@ def test_a_full_disk_behind_stdout() -> None:
 def test_closed_streams(closed: str) -> None:
     done = subprocess.run(["bash", "-c", f"{sys.executable} -m oomctl demo {closed}"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["-v"], ["--verbose", "--json"]], ids=" ".join)
+@pytest.mark.parametrize("command", ["diagnose", "summary"])
+def test_the_short_way_asks_for_the_same_as_the_parser(command, flags, monkeypatch):
+    asked = []
+    for module in ("oomctl.cli.report", f"oomctl.cli.{command}"):
+        monkeypatch.setattr(f"{module}.report_on", lambda *what: asked.append(what) or 0)
+    monkeypatch.setattr("oomctl.cli.main._plain_call", lambda args: None, raising=True)
+    assert main([command, "a.pickle", *flags, "b.log"]) == 0
+    monkeypatch.undo()
+    for module in ("oomctl.cli.report", f"oomctl.cli.{command}"):
+        monkeypatch.setattr(f"{module}.report_on", lambda *what: asked.append(what) or 0)
+    assert main([command, "a.pickle", *flags, "b.log"]) == 0
+    (inputs, wanted), (other_inputs, other_wanted) = asked
+    assert list(inputs) == list(other_inputs) == ["a.pickle", "b.log"]
+    assert wanted == other_wanted
