@@ -24,13 +24,11 @@ from oomctl.errors import OomctlError
 from oomctl.model.alloc_conf import AllocConf, conf_from_recorded
 from oomctl.model.common import Version
 from oomctl.model.report import Identity
-from oomctl.model.snapshot import Action, BlockState, DeviceSnapshot, Snapshot
+from oomctl.model.snapshot import WENT_ON_ALLOCS, Action, BlockState, DeviceSnapshot, Snapshot
 from oomctl.progress import Progress, silent
 
 MAX_REPAIRS: Final = 200
 """Sizes of old blocks that are inferred by comparison, each at the price of a replay up to the difference."""
-WENT_ON_ALLOCS: Final = 100
-"""Allocations after an oom event from which on the program is taken to have gone on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -111,7 +111,7 @@ def books(
         outside = max(total - free - reserved, 0)
         if non_pytorch is not None and others is not None:
             unexplained = total - free - reserved - non_pytorch - others
-    usable = heap.hole_size[split | (whole & _same(heap, request))] if request is not None else heap.hole_size
+    usable = heap.hole_size[split | (whole & of_request(heap, request))] if request is not None else heap.hole_size
     return Budget(
         device_total=total,
         limit=limit,
@@ -148,7 +148,7 @@ def _shortage(
     return max(request.segment_size - (limit - reserved), 0)
 
 
-def _same(heap: Heap, request: Request | None) -> Any:
+def of_request(heap: Heap, request: Request | None) -> Any:
     """bool[holes]: of the request's stream and size class."""
     segment = heap.hole_segment
     if request is None or request.size is None:

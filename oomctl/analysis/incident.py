@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +15,11 @@ from oomctl.analysis.lives import Lives, lives
 from oomctl.analysis.moment import SMALL_SEGMENT, Heap, Moment, find_moment, heap_at, segment_size
 from oomctl.analysis.steps import StepGrid, find_inner_loop, find_steps
 from oomctl.model.alloc_conf import AllocConf, conf_from_recorded
+from oomctl.model.alloc_conf.option import LAST_RELEASE
 from oomctl.model.common import Version, VersionRange
 from oomctl.model.log import OomEvent
 from oomctl.model.report import Budget, Request
 from oomctl.model.snapshot import Action, DeviceSnapshot, Snapshot
-
-NEWEST: Final[Version] = (2, 14)
-"""Assumed where no version is known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +86,7 @@ class Incident:
 
 def newest(torch: VersionRange) -> Version:
     """A version to apply rules of: the newest that agrees with the evidence."""
-    return torch.high or (max(torch.low, NEWEST) if torch.low is not None else NEWEST)
+    return torch.high or (max(torch.low, LAST_RELEASE) if torch.low is not None else LAST_RELEASE)
 
 
 def incident(

@@ -15,16 +15,13 @@ from numpy.typing import NDArray
 
 from oomctl.analysis.curves import active_curve
 from oomctl.analysis.lives import Lives
-from oomctl.model.snapshot import Action, DeviceSnapshot, Trace
+from oomctl.model.snapshot import WENT_ON_ALLOCS, Action, DeviceSnapshot, Trace
 
 SMALL_SEGMENT: Final = 2 << 20
 """Size of the small pool's segments (kSmallBuffer)."""
 
 UNSPLIT_REST: Final = 1 << 20
 """A rest of up to this many bytes is never split off a large block (`should_split`, kSmallSize)."""
-
-WENT_ON_ALLOCS: Final = 100
-"""Allocations after an oom event from which on the program is taken to have gone on."""
 
 
 @dataclass(frozen=True, slots=True)

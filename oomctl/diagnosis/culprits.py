@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -185,7 +185,7 @@ def _rows(
             Culprit(0, requester.filename, requester.line, requester.name, size, 1, 0.0, "requested", False,
                     fold(stacks[asked], roots)),
         )  # fmt: skip
-        culprits = [_renumber(c, i) for i, c in enumerate(culprits, 1)]
+        culprits = [replace(c, rank=i) for i, c in enumerate(culprits, 1)]
         rank_of = {_site(c): c.rank for c in culprits}
     listed_bytes = sum(rows[f][0] for f in listed)
     listed_blocks = sum(rows[f][1] for f in listed)
@@ -200,12 +200,6 @@ def _rows(
 
 def _site(c: Culprit) -> Frame:
     return Frame(c.file, c.line, c.function)
-
-
-def _renumber(c: Culprit, number: int) -> Culprit:
-    from dataclasses import replace
-
-    return replace(c, rank=number)
 
 
 def _accumulation(users: dict[int, list[Frame]], by_stack: dict[int, list[int]], total: int) -> Frame | None:

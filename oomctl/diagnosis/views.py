@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from oomctl.analysis.books import of_request
 from oomctl.analysis.curves import sum_curve
 from oomctl.analysis.incident import Incident
 from oomctl.diagnosis.culprits import Ranking, owners_label
@@ -97,12 +98,8 @@ def holes(incident: Incident) -> Holes | None:
     """Free blocks that the request could have used by pool and stream, by size."""
     heap, request = incident.heap, incident.request
     segment = heap.hole_segment
-    usable = heap.pool[segment] == 0
+    usable = (heap.pool[segment] == 0) & of_request(heap, request)
     need = request.size if request is not None else None
-    if request is not None and request.size is not None:
-        usable &= (heap.is_large[segment] == (request.pool == "large")) & (
-            heap.stream[segment] == np.uint64(request.stream or 0)
-        )
     sizes = heap.hole_size[usable]
     if not len(sizes):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from oomctl.model.common import Skipped, VersionRange
 from oomctl.model.notebook import Shown
@@ -19,6 +19,9 @@ PoolId = tuple[int, int]
 """torch's mempool id; (0, 0) is the default pool, (n, 0) a graph capture, (0, n) a handle or MemPool."""
 
 DEFAULT_POOL: PoolId = (0, 0)
+
+WENT_ON_ALLOCS: Final = 100
+"""Allocations after an oom event from which on the program is taken to have gone on."""
 
 
 class Action(IntEnum):

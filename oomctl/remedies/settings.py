@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Final
 
 from oomctl.model.alloc_conf import AllocConf, env_name, export_line, format_conf, parse_conf
+from oomctl.model.alloc_conf.option import LAST_RELEASE
 from oomctl.model.common import Version
 from oomctl.model.conclusion import Facts
 from oomctl.model.report import Identity, Remedy, ReplayEffect, WhatIf, WhatIfRun
 
 ASYNC: Final = "backend:cudaMallocAsync"
 EXPANDABLE: Final = "expandable_segments:True"
-_NEWEST: Final[Version] = (2, 14)
 
 _CAVEATS: Final[dict[str, tuple[str, ...]]] = {
     "expandable_segments": (
@@ -36,7 +36,7 @@ _CAVEATS: Final[dict[str, tuple[str, ...]]] = {
 
 def version_of(facts: Facts) -> Version:
     """A version whose rules apply: the newest that agrees with the evidence."""
-    return facts.torch.high or facts.torch.low or _NEWEST
+    return facts.torch.high or facts.torch.low or LAST_RELEASE
 
 
 def rounding_dropped(facts: Facts) -> Remedy:
