@@ -236,8 +236,8 @@ def start_state(
 def _untouched(device: DeviceSnapshot, first_key: int, touched: NDArray[np.uint64]) -> Iterable[OldBlock]:
     """Blocks that are in use at the end and that no event mentions; their true size is known."""
     b = device.blocks
-    known = set(touched.tolist())
-    rows = np.flatnonzero((b.state != BlockState.INACTIVE) & [address not in known for address in b.address.tolist()])
+    fresh = ~np.isin(b.address, touched)
+    rows = np.flatnonzero((b.state != BlockState.INACTIVE) & fresh)
     for key, i in enumerate(rows.tolist(), first_key):
         size = int(b.size[i])
         pending = bool(b.state[i] == BlockState.ACTIVE_PENDING_FREE)
