@@ -41,6 +41,14 @@ def parse_size(text: str) -> int:
     return int(scaled.to_integral_value(ROUND_HALF_EVEN))
 
 
+def read_size(text: str) -> int | None:
+    """`parse_size` for text that may be anything, such as digits of another script: None where it is no size."""
+    try:
+        return parse_size(text)
+    except ValueError:
+        return None
+
+
 def format_size(size: int) -> str:
     """A size for people: ``"512 B"``, ``"1.50 KiB"``, ``"20.00 MiB"``, ``"1.00 GiB"``, ``"33.53 TiB"``.
 

@@ -11,7 +11,7 @@ from oomctl.diagnosis.text_picture import has
 from oomctl.model.common import Skipped
 from oomctl.model.evidence import Evidence
 from oomctl.model.log import OomEvent, Sign
-from oomctl.units import parse_size
+from oomctl.units import read_size
 
 HOST_SURE: Final = ("cgroup_oom", "kernel_oom", "ray_memory_monitor")
 HOST_LIKELY: Final = ("host_killed", "shm")
@@ -194,8 +194,8 @@ def servers(evidence: Evidence) -> Opinion | None:
     sign = has(evidence.signs, "vllm_startup_memory")
     if sign is not None:
         match = _STARTUP.search(sign.text)
-        if match:
-            free, total = parse_size(match[1] + " GiB"), parse_size(match[2] + " GiB")
+        free, total = (read_size(match[i] + " GiB") for i in (1, 2)) if match else (None, None)
+        if free is not None and total is not None:
             return Opinion(
                 "external",
                 "other_processes",

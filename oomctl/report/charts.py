@@ -217,7 +217,7 @@ def series_plot(series: Series) -> Plot | None:
     low, high = min(series.steps), max(series.steps)
     top, y = y_axis(max(*series.values, 1))
     span = (high - low) or 1
-    xs = [round((step - low) * WIDE / span) for step in series.steps]
+    xs = [round((step - low) / span * WIDE) for step in series.steps]
     return Plot(
         (Shape(area(xs, series.values, top, stepped=False), "o1", clean(series.name, 120)),),
         (),

@@ -260,7 +260,8 @@ def _markdown(found: Diff, mode: str) -> str:
                         "Before", "After", "Change", ""), rows, (1, 2, 3, 4)))  # fmt: skip
     if found.settings:
         cells = [
-            (code(s.name, True), escape(s.before or "not set"), escape(s.after or "not set")) for s in found.settings
+            (code(clean(s.name), True), escape(clean(s.before or "not set")), escape(clean(s.after or "not set")))
+            for s in found.settings
         ]
         parts.append(table(("Setting", "Before", "After"), cells, ()))
     for status, change, shown, left, left_change in groups(found, ROWS):

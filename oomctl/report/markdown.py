@@ -11,7 +11,7 @@ from oomctl.model.report import Report
 from oomctl.report import ranks
 from oomctl.report.base import Options
 from oomctl.report.redact import DESCRIPTIONS, redact
-from oomctl.report.texts import clean, place, sentence, short_path, size
+from oomctl.report.texts import clean, place, sentence, short_path, size, visible
 from oomctl.report.thin import FULL, Caps, evenly, thin
 from oomctl.report.view import CulpritView, RemedyView, View, build_view
 
@@ -71,6 +71,7 @@ def code(text: str, table: bool = False) -> str:
     """A code span that no backtick of the text can end."""
     if not text:
         return ""
+    text = visible(text)
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""

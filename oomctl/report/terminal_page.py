@@ -148,12 +148,12 @@ class Page:
         return [(self.glyphs[key] * n, COLOURS[key]) for key, n in zip(keys, cells, strict=True) if n]
 
     def spark(self, values: Sequence[float], columns: int) -> str:
-        """A line of values between 0 and 1, the highest of each column."""
+        """A line of values up to 1, the highest of each column; what is below 0 is drawn as 0."""
         sparks = _SPARKS if self.unicode else _ASCII_SPARKS
         columns = min(columns, len(values))
         edges = [i * len(values) // columns for i in range(columns + 1)]
         tops = (max(values[a:b]) for a, b in pairwise(edges))
-        return "".join(sparks[min(int(top * 8), 7)] for top in tops)
+        return "".join(sparks[min(max(int(top * 8), 0), 7)] for top in tops)
 
     def fit(self, where: str, function: str, columns: int) -> str:
         """ "file:line function" in so many columns: the path gives way first, from the left."""

@@ -29,6 +29,11 @@ def clean(text: str, limit: int = NAME_LIMIT) -> str:
     if len(text) > limit:
         keep = max(limit // 2 - 12, 8)
         text = f"{text[:keep]} [{len(text) - 2 * keep:,} characters] {text[-keep:]}"
+    return visible(text)
+
+
+def visible(text: str) -> str:
+    """`clean` without a limit; what is clean stays as it is."""
     return _UNSAFE.sub(_escape, text)
 
 

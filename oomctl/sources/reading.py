@@ -235,7 +235,7 @@ class _Incident:
             packed = content.whole()
             archive_size = len(packed)
             with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-                members = [m for m in archive.infolist() if not m.is_dir() and not _is_litter(m.filename)]
+                members = [m for m in archive.infolist() if not m.filename.endswith("/") and not _is_litter(m.filename)]
                 if any(m.filename.endswith(("/data.pkl", "/version")) for m in members):
                     raise OomctlError(f"this looks like {_CHECKPOINT}", hint_for("checkpoint"))
                 if len(members) > MAX_MEMBERS:

@@ -24,8 +24,9 @@ def test_mutated_inputs(kind: str, count: int) -> None:
 @pytest.mark.parametrize("path", FINDINGS, ids=lambda path: path.name)
 def test_past_findings(path: Path, tmp_path: Path) -> None:
     """Each file once made oomctl fail; the dice choose other commands for it."""
-    for number in range(4):
-        outcome = case.run_on(path.read_bytes(), random.Random(number), tmp_path, "logs", number)
+    kind = "snapshots" if ".pickle" in path.suffixes else "logs"
+    for number in range(6):
+        outcome = case.run_on(path.read_bytes(), random.Random(number), tmp_path, kind, number)
         assert outcome.problem == ""
 
 

@@ -37,7 +37,7 @@ def named(name: str) -> dict:
     frames |= {id(f): f for s in data["segments"] for b in s["blocks"] for f in b.get("frames", ())}
     for frame in frames.values():
         frame["name"] = frame["filename"] = name
-    data["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = name
+    data["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = data["allocator_settings"][name] = name
     data["external_annotations"] = [{"name": name, "stage": "START", "device": 0, "time_us": 1}]
     return data
 
@@ -59,6 +59,19 @@ def test_a_snapshot_full_of_one_name(name: str, tmp_path: Path) -> None:
         assert not any(mark in shown["html"] for mark in _MARKUP)
     found = api.render_holdings(api.holdings(evidence), "terminal", columns=80, color=False, unicode=True)
     assert not _CONTROL.search(found)
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_a_comparison_with_a_snapshot_full_of_one_name(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(named(name)))
+    found = api.diff(str(path), str(convert.CAPTURES / "first-step/snapshot.pickle.gz"))
+    for fmt in FORMATS:
+        shown = api.render_diff(found, fmt, redact="none")
+        if fmt == "html":
+            assert not any(mark in shown for mark in _MARKUP)
+        else:
+            assert not _CONTROL.search(_COLOUR.sub("", shown)), fmt
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))

@@ -9,7 +9,7 @@ from oomctl.model.log import OomEvent, Sign
 from oomctl.sources.text.base import Findings, Passage, RawEvent
 from oomctl.sources.text.kinds import EVENTS_ONLY, HOST, KINDS, Kind
 from oomctl.sources.text.normalise import Line
-from oomctl.units import parse_size
+from oomctl.units import read_size
 
 _KILLED_ALONE: Final = re.compile(r"^\s*(?:.*line \d+:\s*)?\d*\s*Killed(?:\s+\S.*)?\s*$")
 _RSS: Final = re.compile(r"anon-rss:(\d{1,15})kB", re.I)
@@ -92,9 +92,4 @@ def _add(kind: Kind, match: re.Match[str], line: Line, found: Findings, *, as_ev
 
 def _size(match: re.Match[str]) -> int | None:
     text = match.groupdict().get("size")
-    if not text:
-        return None
-    try:
-        return parse_size(text.rstrip(".,"))
-    except ValueError:
-        return None
+    return read_size(text.rstrip(".,")) if text else None

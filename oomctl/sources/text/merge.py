@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import functools
+import itertools
+import operator
 import re
+from collections import defaultdict, deque
 from typing import Final
 
 from oomctl.model.log import OomEvent
@@ -26,10 +31,11 @@ FIGURES: Final = (
     "other_allocations",
     "max_allowed",
 )
+_figures: Final = operator.attrgetter(*FIGURES)
 APART: Final = 5.0
 """Seconds between two log lines with the same figures that make them two failures."""
 RECENT: Final = 64
-"""Failures with which a message that names no request is compared."""
+"""Failures with which a message is compared when it is not the very same."""
 NEAR: Final = 25
 """Lines between the end of a traceback and the message that it belongs to."""
 
@@ -43,14 +49,17 @@ def failures(found: Findings) -> list[OomEvent]:
     raws = sorted(found.events, key=lambda raw: (raw.event.line, raw.part))
     traces: dict[int, FoundTraceback | None] = {id(raw): _before(raw, found.tracebacks) for raw in raws}
     kept: list[RawEvent] = []
-    alike: dict[int | None, list[RawEvent]] = {}
+    # By the request alone, where figures may be cut; by all that tells mentions apart, however long ago.
+    alike: dict[object, deque[RawEvent]] = defaultdict(lambda: deque(maxlen=RECENT))
     for raw in [r for r in raws if r.numbered and not r.weak]:
-        asked = raw.event.tried_to_allocate
-        candidates = [*alike.get(asked, ()), *alike.get(None, ())] if asked is not None else kept[-RECENT:]
+        asked, identity = raw.event.tried_to_allocate, _identity(raw)
+        near = (*alike[asked], *alike[None]) if asked is not None else kept[-RECENT:]
+        candidates = itertools.chain(alike[identity], near)
         same = next((k for k in candidates if _same_figures(k, raw) and not _separate(k, raw)), None)
         if same is None:
             kept.append(raw)
-            alike.setdefault(asked, []).append(raw)
+            alike[asked].append(raw)
+            alike[identity].append(raw)
         else:
             _join(same, raw, traces)
     for raw in [r for r in raws if not r.numbered and not r.weak]:
@@ -81,7 +90,18 @@ def failures(found: Findings) -> list[OomEvent]:
         events.append(event)
     names = ("OutOfMemory", "out of memory")
     found.tracebacks = [t for t in found.tracebacks if id(t) not in used and not any(n in t.closing for n in names)]
-    return [dataclasses.replace(e, recovered=_recovered(e, events, found)) for e in events]
+    progress = _Progress(found)
+    lines = [*sorted(e.line for e in events), 1 << 62]
+    following = (lines[bisect.bisect_right(lines, e.line)] for e in events)
+    return [
+        dataclasses.replace(e, recovered=_recovered(e, border, progress))
+        for e, border in zip(events, following, strict=True)
+    ]
+
+
+def _identity(raw: RawEvent) -> tuple[object, ...]:
+    """What two mentions of one failure share as a rule."""
+    return (raw.tag, raw.host, raw.subject, raw.event.rank, *_figures(raw.event))
 
 
 def _ranks_agree(one: OomEvent, other: OomEvent) -> bool:
@@ -93,12 +113,13 @@ def _same_figures(kept: RawEvent, raw: RawEvent) -> bool:
     one, other = kept.event, raw.event
     if not _ranks_agree(one, other) or one.backend != other.backend:
         return False
-    pairs = [(getattr(one, key), getattr(other, key)) for key in FIGURES]
-    shared = [(a, b) for a, b in pairs if a is not None and b is not None]
-    if any(a != b for a, b in shared):
-        return False
-    fewest = min(sum(a is not None for a, _ in pairs), sum(b is not None for _, b in pairs))
-    return len(shared) == fewest if fewest else one.wording == other.wording
+    left, right = _figures(one), _figures(other)
+    for a, b in zip(left, right, strict=True):
+        if a != b and a is not None and b is not None:
+            return False
+    shared = sum(a is not None and a == b for a, b in zip(left, right, strict=True))
+    fewest = len(FIGURES) - max(left.count(None), right.count(None))
+    return shared == fewest if fewest else one.wording == other.wording
 
 
 def _separate(kept: RawEvent, raw: RawEvent) -> bool:
@@ -106,8 +127,7 @@ def _separate(kept: RawEvent, raw: RawEvent) -> bool:
     if kept.tag and raw.tag and kept.tag != raw.tag:
         return True
     if kept.host and raw.host:
-        names = [re.findall(r"\w+Error\b", one.event.text[:200])[:1] for one in (kept, raw)]
-        return names[0] == names[1] and kept.event.wording == raw.event.wording
+        return kept.event.wording == raw.event.wording and _error_name(kept.event.text) == _error_name(raw.event.text)
     if kept.subject and raw.subject and kept.subject != raw.subject:
         if "::" in kept.subject and "::" in raw.subject:
             return True
@@ -116,6 +136,13 @@ def _separate(kept: RawEvent, raw: RawEvent) -> bool:
     if kept.time is not None and raw.time is not None and kept.subject == raw.subject:
         return abs(raw.time - kept.time) >= APART
     return False
+
+
+@functools.lru_cache(4 * RECENT)
+def _error_name(text: str) -> str:
+    """The first word of a message that names an error."""
+    words = re.split(r"\W+", text[:200])
+    return next((word for word in words if word.endswith("Error") and word != "Error"), "")
 
 
 def _same_failure(kept: RawEvent, raw: RawEvent) -> bool:
@@ -175,19 +202,49 @@ def _after(raw: RawEvent, tracebacks: list[FoundTraceback], used: set[int]) -> F
     return None
 
 
-def _recovered(event: OomEvent, events: list[OomEvent], found: Findings) -> bool:
-    """Whether the text shows that the program went on: it says so, or later steps are printed."""
-    later = [e.line for e in events if e.line > event.line]
-    border = min(later, default=1 << 62)
-    if any(s.kind == "recovering" and event.line - 6 <= s.line < min(border, event.line + 12) for s in found.signs):
+class _Progress:
+    """The printed steps, so that thousands of failures can each be asked what came after them."""
+
+    def __init__(self, found: Findings) -> None:
+        self.recovering = sorted(s.line for s in found.signs if s.kind == "recovering")
+        steps = (s for s in found.signs if s.kind == "progress" and s.count is not None)
+        self._steps: dict[int | None, list[tuple[int, str, int]]] = defaultdict(list)
+        for s in sorted(steps, key=lambda s: s.line):
+            self._steps[s.rank].append((s.line, _shape(s.text), s.count or 0))
+        # Of each rank and shape: the lines, and the highest count on each of them or later.
+        self._ahead: dict[tuple[int | None, str], tuple[list[int], list[int]]] = {}
+        for rank, rows in self._steps.items():
+            alike: dict[str, list[tuple[int, int]]] = defaultdict(list)
+            for line, shape, count in rows:
+                alike[shape].append((line, count))
+            for shape, points in alike.items():
+                highest = list(itertools.accumulate((count for _, count in reversed(points)), max))[::-1]
+                self._ahead[rank, shape] = [line for line, _ in points], highest
+
+    def goes_on(self, rank: int | None, line: int) -> bool:
+        """Whether the kind of line that was last printed before comes again with a higher count."""
+        rows = self._steps.get(rank, [])
+        at = bisect.bisect_left(rows, (line,))
+        if not at:
+            return False
+        _, shape, count = rows[at - 1]
+        lines, highest = self._ahead[rank, shape]
+        after = bisect.bisect_right(lines, line)
+        return after < len(lines) and highest[after] > count
+
+
+def _recovered(event: OomEvent, border: int, progress: _Progress) -> bool:
+    """Whether the text shows that the program went on: it says so, or later steps are printed.
+
+    Args:
+        event: The failure.
+        border: Line of the next one.
+        progress: What the text printed.
+    """
+    said = bisect.bisect_left(progress.recovering, event.line - 6)
+    if said < len(progress.recovering) and progress.recovering[said] < min(border, event.line + 12):
         return True
-    steps = [s for s in found.signs if s.kind == "progress" and s.count is not None and s.rank == event.rank]
-    before = [s for s in steps if s.line < event.line]
-    after = [s for s in steps if s.line > event.line]
-    if not before or not after:
-        return False
-    shape = _shape(before[-1].text)
-    return any(_shape(s.text) == shape and (s.count or 0) > (before[-1].count or 0) for s in after)
+    return progress.goes_on(event.rank, event.line)
 
 
 def _shape(text: str) -> str:

@@ -16,7 +16,7 @@ from oomctl.model.log import OomEvent
 from oomctl.sources.text import versions
 from oomctl.sources.text.base import Findings, Passage, RawEvent
 from oomctl.sources.text.squeeze import Squeezed
-from oomctl.units import parse_size
+from oomctl.units import read_size
 
 SIZE: Final = r"(?<!\d)(\d[\d.,]{0,22}(?:bytes?|[KMGTPE]i?B))"
 LONGEST: Final = 2600
@@ -181,11 +181,8 @@ def _event(squeezed: Squeezed, anchor: re.Match[str], body: str, found: Findings
 
 def _bytes(text: str) -> int | None:
     """Bytes of a squeezed size; None for a sentinel or a broken number."""
-    try:
-        size = parse_size(text.rstrip(".,"))
-    except ValueError:
-        return None
-    return None if size >= UNLIMITED else size
+    size = read_size(text.rstrip(".,"))
+    return None if size is None or size >= UNLIMITED else size
 
 
 def _backend(anchor: re.Match[str], body: str) -> str:

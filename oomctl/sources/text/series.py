@@ -15,9 +15,10 @@ from typing import Final
 from oomctl.model.log import Series, SmiTable
 from oomctl.sources.text.normalise import Line, clean_line
 from oomctl.sources.text.stream import Figure
-from oomctl.units import parse_size
+from oomctl.units import read_size
 
 MOST_SERIES: Final = 256
+MOST_STEPS: Final = 1e15
 MOST_SHAPES: Final = 2048
 MOST_POINTS: Final = 4096
 """Points of one series that are kept; beyond that every second one is dropped."""
@@ -137,7 +138,7 @@ class SeriesBook:
             return
         numbers = _FREE.findall(text)
         rank = line.rank if line.rank is not None else self.rank
-        step = float(numbers[plan[0]].replace(",", "")) if plan[0] is not None else None
+        step = _step(numbers[plan[0]]) if plan[0] is not None else None
         for point in plan[1]:
             value = _bytes(numbers[point.index], point.unit, point.name, point.default)
             if value is not None:
@@ -150,7 +151,7 @@ class SeriesBook:
             return False
         cells = text.replace("|", " ").split()
         if self.header and len(cells) == len(self.header) and all(_NUMBER.fullmatch(c.rstrip("%")) for c in cells):
-            first = float(cells[0].replace(",", "").rstrip("%"))
+            first = _step(cells[0].rstrip("%"))
             rank = line.rank if line.rank is not None else self.rank
             for name, cell in zip(self.header, cells, strict=True):
                 if _IN_NAME.search(name) and _MEMORY.search(name) and not cell.startswith(("+", "-")):
@@ -266,6 +267,12 @@ def _name_before(text: str, first: int, end: int) -> tuple[int, int]:
     return (found.start(), stop) if found else (stop, stop)
 
 
+def _step(number: str) -> float | None:
+    """A printed step; None for what no job counts up to."""
+    step = float(number.replace(",", ""))
+    return step if abs(step) < MOST_STEPS else None
+
+
 def _default_unit(text: str) -> str | None:
     match = _DEFAULT_UNIT.search(text)
     return match[1] if match else None
@@ -294,7 +301,4 @@ def _bytes(number: str, unit: str | None, name: str, default: str | None) -> int
             unit = "M"  # mmdetection and detectron print megabytes without saying so
         else:
             return None
-    try:
-        return parse_size(digits + (" bytes" if unit.lower() == "bytes" else unit))
-    except ValueError:
-        return None
+    return read_size(digits + (" bytes" if unit.lower() == "bytes" else unit))

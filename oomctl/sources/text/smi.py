@@ -7,9 +7,9 @@ from typing import Final
 
 from oomctl.model.log import SmiDevice, SmiProcess, SmiTable
 from oomctl.sources.text.base import Findings, Passage
-from oomctl.units import parse_size
+from oomctl.units import MIB
 
-_NAME: Final = re.compile(r"^\s*\|\s*(?P<gpu>\d{1,3})\s+(?P<name>[A-Z][\w .()/-]*?)\s{2,}.*\|")
+_NAME: Final = re.compile(r"^\s*\|\s*(?P<gpu>\d{1,3})\s+(?P<name>[A-Z][\w.()/-]*(?: [\w.()/-]+)*)\s{2,}.*\|")
 _USAGE: Final = re.compile(r"(?P<used>\d{1,12})\s*MiB\s*/\s*(?P<total>\d{1,12})\s*MiB")
 _PROCESS: Final = re.compile(
     r"^\s*\|?\s*(?P<gpu>\d{1,3})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(?P<pid>\d{1,8})\s+(?P<type>C\+G|C|G|M\+C)\s+"
@@ -20,6 +20,8 @@ _GPUSTAT: Final = re.compile(
 )
 _GPUSTAT_PROCESS: Final = re.compile(r"([\w./-]{1,200}?)(?:/(\d{1,10}))?\((\d{1,12})M\)")
 _HEAD: Final = re.compile(r"NVIDIA-SMI\s+\d|\bProcesses:\s|gpustat|GPU\s+PID\s+Type")
+WIDEST: Final = 2000
+"""Characters of a line that may be a row; the widest real ones name the processes of a shared GPU."""
 GAP: Final = 25
 """Lines between two rows of one table."""
 
@@ -44,7 +46,7 @@ class Smi:
 
         for line in passage.lines:
             text = line.text if "|" in line.text or "MiB" in line.text else ""
-            if not text or not ("|" in text or "MiB" in text):
+            if not text or len(text) > WIDEST:
                 continue
             if (devices or processes) and line.no - last > GAP:
                 keep()
@@ -83,4 +85,4 @@ class Smi:
 
 
 def _mib(text: str) -> int:
-    return parse_size(text.strip() + " MiB")
+    return int(text) * MIB

@@ -13,7 +13,7 @@ from oomctl.model.log import MemorySummary, SummaryCell
 from oomctl.sources.text.base import Findings, Passage
 from oomctl.sources.text.normalise import Line
 from oomctl.sources.text.squeeze import Squeezed
-from oomctl.units import parse_size
+from oomctl.units import read_size
 
 LABELS: Final = {
     "Allocatedmemory": "Allocated memory",
@@ -146,8 +146,8 @@ def _value(number: str, unit: str | None, is_bytes: bool) -> int | None:
     if is_bytes:
         if unit is None or not unit.endswith("B"):
             return None
-        sign = -1 if number.startswith("-") else 1
-        return sign * parse_size(number.lstrip("-") + unit)
+        size = read_size(number.lstrip("-") + unit)
+        return -size if size is not None and number.startswith("-") else size
     if unit not in COUNT_FACTORS:
         return None
     return int(number) * COUNT_FACTORS[unit]
