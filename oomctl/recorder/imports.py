@@ -5,9 +5,9 @@ An import of our own would read environment variables before the program sets th
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -34,7 +34,11 @@ def when_imported(name: str, call: Callable[[ModuleType], None]) -> Callable[[],
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Lets the others find the module and hangs itself behind its loader."""
+    """Lets the others find the module and hangs itself behind its loader.
+
+    It stays until the module has been executed: libraries look whether torch is there long before they import it
+    (`importlib.util.find_spec`), and a first import may fail.
+    """
 
     def __init__(self, name: str, call: Callable[[ModuleType], None]) -> None:
         self.name, self.call = name, call
@@ -46,21 +50,24 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """The spec that the other finders give, with a loader that calls back."""
         if fullname != self.name or self not in sys.meta_path:
             return None
-        self.remove()  # so that the search below does not come back here
-        spec = importlib.util.find_spec(fullname)
+        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        found = (finder.find_spec(fullname, path, target) for finder in behind)
+        spec = next((spec for spec in found if spec is not None), None)
         if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)  # not there yet; a later try may find it
             return spec
         loader: Any = spec.loader
         run = loader.exec_module
-        call = self.call
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # the class's own again
+            with contextlib.suppress(AttributeError):  # another that waits for it was first
+                del loader.exec_module  # the class's own again
             run(module)
-            call(module)
+            if self in sys.meta_path:
+                self.remove()
+                self.call(module)
 
         loader.exec_module = exec_module
         return spec

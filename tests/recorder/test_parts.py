@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 import types
@@ -167,6 +168,27 @@ def test_waiting_for_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert type(module.__spec__.loader).__name__ == "SourceFileLoader"
     when_imported("waited_for", lambda module: seen.append(2))
     assert seen == [1, 2]
+
+
+@pytest.mark.usefixtures("_clean_modules")
+def test_waiting_while_others_look_for_it_and_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries ask whether torch is installed, perhaps import it in vain, and only then import it."""
+    path = tmp_path / "looked_for.py"
+    path.write_text("raise ImportError\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    seen: list[object] = []
+    for number in (1, 2):
+        when_imported("looked_for", lambda module, number=number: seen.append((number, module.VALUE)))
+    assert importlib.util.find_spec("looked_for") is not None
+    with pytest.raises(ImportError):
+        __import__("looked_for")
+    assert seen == []
+    path.write_text("VALUE = 'here at last'\n")
+    importlib.invalidate_caches()
+    assert importlib.util.find_spec("looked_for") is not None
+    module = __import__("looked_for")
+    assert sorted(seen) == [(1, module.VALUE), (2, module.VALUE)]
+    assert type(module.__spec__.loader).__name__ == "SourceFileLoader"
 
 
 @pytest.mark.usefixtures("_clean_modules")
