@@ -18,7 +18,7 @@ LEAVES = {"", "errors", "units", "progress", "files"}
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "sources": {"model", "_native"},
-    "analysis": {"model"},
+    "analysis": {"model", "_native"},
     "allocator": {"model", "_native"},
     "diagnosis": {"model", "analysis", "allocator"},
     "remedies": {"model", "allocator"},

@@ -21,6 +21,8 @@ cdef extern from *:
     void give_back() nogil
 
 cdef enum:
+    ALLOC = 0
+    FREE_REQUESTED = 1
     FREE_COMPLETED = 2
 
 
@@ -102,3 +104,69 @@ def by_address(const uint8_t[::1] action, const uint64_t[::1] address, uint64_t 
 cdef uint64_t place(uint64_t address, uint64_t seed) noexcept nogil:
     cdef uint64_t hash = (address ^ seed) * <uint64_t>0xff51afd7ed558ccd
     return (hash ^ hash >> 32) * (seed | 1) >> 20
+
+
+def pairs(
+    const uint8_t[::1] action, const uint64_t[::1] address, const int32_t[::1] order, int end
+):
+    """Events of blocks paired into lives: a life begins at an alloc and at the first sight of an address.
+
+    The same as `oomctl.model.coding.paired`.
+
+    Args:
+        action: uint8[n], values of `oomctl.model.snapshot.Action`.
+        address: uint64[n].
+        order: int32[m], from `by_address`.
+        end: An action behind which a life begins too, -1 for none.
+
+    Returns:
+        int32[6, lives], by address and time: the rows of a life's first event, its alloc, its first free_requested
+        and its last one, its first free_completed and its last one, -1 where there is none; bool[lives], whether the
+        life before it is of the same address.
+    """
+    cdef Py_ssize_t i, n = action.shape[0], m = order.shape[0], count = 0
+    cdef int32_t row, life = -1
+    cdef uint8_t kind
+    cdef bint begins, ended = False
+    cdef uint64_t place, before = 0
+    cdef vector[uint8_t] begin
+    if address.shape[0] != n:
+        raise ValueError("columns of different lengths")
+    with nogil:
+        begin.resize(m, 0)
+        for i in range(m):
+            row = order[i]
+            if row < 0 or row >= n:
+                with gil:
+                    raise ValueError("an event that is none")
+            kind, place = action[row], address[row]
+            if i == 0 or place != before:
+                (&begin.at(i))[0] = 2
+                count += 1
+            elif kind == ALLOC or ended:
+                (&begin.at(i))[0] = 1
+                count += 1
+            before, ended = place, kind == end
+    made = np.full((6, count), -1, np.int32)
+    follows = np.zeros(count, np.bool_)
+    cdef int32_t[:, ::1] out = made
+    cdef uint8_t[::1] same = follows.view(np.uint8)
+    with nogil:
+        for i in range(m):
+            row = order[i]
+            kind = action[row]
+            if begin.at(i):
+                life += 1
+                out[0, life] = row
+                same[life] = begin.at(i) == 1
+            if kind == ALLOC:
+                out[1, life] = row
+            elif kind == FREE_REQUESTED:
+                if out[2, life] < 0:
+                    out[2, life] = row
+                out[3, life] = row
+            elif kind == FREE_COMPLETED:
+                if out[4, life] < 0:
+                    out[4, life] = row
+                out[5, life] = row
+    return made, follows

@@ -9,13 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oomctl.allocator.requests import read_requests
     from oomctl.allocator.selftest import identity
     from oomctl.allocator.whatif import replay_one, what_if
+    from oomctl.allocator.workers import beside
 
-__all__ = ["identity", "replay_one", "what_if"]
+__all__ = ["beside", "identity", "read_requests", "replay_one", "what_if"]
 
 _LAZY = {
+    "beside": "oomctl.allocator.workers",
     "identity": "oomctl.allocator.selftest",
+    "read_requests": "oomctl.allocator.requests",
     "replay_one": "oomctl.allocator.whatif",
     "what_if": "oomctl.allocator.whatif",
 }

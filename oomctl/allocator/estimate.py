@@ -26,7 +26,7 @@ def async_run(recording: Recording, text: str, limits: Sequence[int], points: in
         points: Most points of the curve.
     """
     requests = recording.requests
-    stop = len(requests) if recording.until is None else int(np.searchsorted(requests.event, recording.until, "right"))
+    stop = len(requests) if recording.until is None else requests.row_of(recording.until, "right")
     op, block, size = requests.op[:stop], requests.block[:stop], requests.size[:stop]
     old = {b.key: b.request for s in requests.start.segments for b in s.blocks}
     lives = int(block.max(initial=-1)) + 1

@@ -92,7 +92,7 @@ class _Reader:
 
     def read(self) -> Growth:
         calls = self.requests.calls
-        owner = np.searchsorted(self.askers, [c.event for c in calls]).tolist()
+        owner = np.searchsorted(self.askers, np.array([c.event for c in calls], np.int32)).tolist()
         groups, start = [], 0
         for asker, group in groupby(owner):
             stop = start + sum(1 for _ in group)
@@ -115,7 +115,7 @@ class _Reader:
 
     def _need(self, event: int) -> int:
         """Bytes of the segment that the alloc or oom at this event would take."""
-        row = int(self.rows[np.searchsorted(self.askers, event)])
+        row = int(self.rows[np.searchsorted(self.askers, np.int32(event))])
         size = int(self.requests.size[row])
         return self.policy.segment_size(size if self.requests.op[row] == Op.OOM else self.policy.round_one(size))
 
@@ -195,7 +195,7 @@ class _Reader:
         stack = int(self.trace.stack[calls[i].event])
         if stack in self.emptying:
             return True
-        row = int(self.rows[np.searchsorted(self.askers, event)])
+        row = int(self.rows[np.searchsorted(self.askers, np.int32(event))])
         failed = self.requests.op[row] == Op.OOM
         same_call = stack != NO_STACK and stack == int(self.trace.stack[event])
         grows = any(call.action not in _FREES for call in calls[end:])
@@ -251,7 +251,7 @@ def with_flushed_frees(requests: Requests, attempts: Sequence[Attempt]) -> Reque
     for attempt in attempts:
         if not attempt.refused:
             continue
-        row = int(np.searchsorted(requests.event, attempt.event))
+        row = requests.row_of(attempt.event)
         while not asking[row]:
             row += 1
         first = row
@@ -278,7 +278,7 @@ def with_empties(requests: Requests, emptied: Sequence[Emptied]) -> Requests:
     """The requests with the program's empty_cache calls among them."""
     if not emptied:
         return requests
-    events = np.array([e.event for e in emptied], np.int64)
+    events = np.array([e.event for e in emptied], np.int32)
     ops = np.array([Op.EMPTY_CACHE if e.pool_id is None else Op.RELEASE_POOL for e in emptied], np.uint8)
     groups = list(requests.groups)
     codes = []

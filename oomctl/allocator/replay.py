@@ -166,20 +166,19 @@ class Plan:
         """Number of the first row that is not replayed."""
         if self.until is None:
             return len(self.requests)
-        return int(np.searchsorted(self.requests.event, self.until, "right"))
+        return self.requests.row_of(self.until, "right")
 
     def fatal_row(self) -> int:
         """Row of the fatal request; -1 for none."""
         if self.until is None:
             return -1
-        low = int(np.searchsorted(self.requests.event, self.until, "left"))
+        low = self.requests.row_of(self.until)
         rows = np.flatnonzero(self.requests.op[low : self.stop] == Op.OOM)
         return low + int(rows[0]) if len(rows) else -1
 
     def changes(self) -> dict[int, Limits]:
         """Limits that hold from a row on."""
-        event, stop = self.requests.event, self.stop
-        return {min(int(np.searchsorted(event, first)), stop): limits for first, limits in self.schedule}
+        return {min(self.requests.row_of(first), self.stop): limits for first, limits in self.schedule}
 
     def edges(self) -> list[int]:
         """Rows at which the work is cut into pieces."""
@@ -193,7 +192,7 @@ class Plan:
         # The size of a recorded failure is a block's size already; rounding leaves it as it is, but for the padding.
         rounded = policy.round(np.where(op == Op.OOM, size - policy.padding, size))
         arena = requests.group[low:high].astype(np.int64) * 2 + (rounded <= SMALL_REQUEST)
-        return op, requests.block[low:high], rounded, arena, requests.address[low:high]
+        return op, requests.block[low:high].astype(np.int64), rounded, arena, requests.address[low:high]
 
 
 def replay_plainly(plan: Plan) -> Outcome:

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oomctl import _native
 from oomctl.allocator.address import DriverCall
 from oomctl.allocator.policy import SMALL_REQUEST
 from oomctl.allocator.start import OldBlock, Owner, Start, start_state
-from oomctl.model.coding import coded
+from oomctl.model.coding import coded, paired
 from oomctl.model.snapshot import DEFAULT_POOL, Action, BlockState, DeviceSnapshot, PoolId, Trace
 
 _SEGMENT_ACTIONS = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
@@ -46,11 +47,11 @@ class Requests:
 
     Attributes:
         op: uint8[n], values of `Op`.
-        block: int64[n], which life of which block; -1 where none.
+        block: int32[n], which life of which block; -1 where none.
         size: int64[n], bytes: the original request; the rounded one for `Op.OOM`; 0 where none.
         group: int32[n], index into `groups`; -1 where it does not matter.
         address: uint64[n], recorded address of an alloc, else 0.
-        event: int64[n], trace index.
+        event: int32[n], trace index.
         groups: Distinct (pool id, stream) pairs.
         start: Segments and blocks that existed before the first event.
         calls: Recorded segment events.
@@ -59,11 +60,11 @@ class Requests:
     """
 
     op: NDArray[np.uint8]
-    block: NDArray[np.int64]
+    block: NDArray[np.int32]
     size: NDArray[np.int64]
     group: NDArray[np.int32]
     address: NDArray[np.uint64]
-    event: NDArray[np.int64]
+    event: NDArray[np.int32]
     groups: tuple[tuple[PoolId, int], ...]
     start: Start
     calls: tuple[DriverCall, ...]
@@ -72,6 +73,10 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.op)
+
+    def row_of(self, event: int, side: Literal["left", "right"] = "left") -> int:
+        """The first row of an event or a later one; with "right", of a later one."""
+        return int(np.searchsorted(self.event, np.int32(event), side))
 
     @property
     def complete(self) -> bool:
@@ -95,7 +100,7 @@ class _Rows:
         values = [[op, *rest, event] for op, event, _, rest in self.parts]
         self.parts.clear()
         columns = []
-        for i, kind in enumerate((np.uint8, np.int64, np.int64, np.int32, np.uint64, np.int64)):
+        for i, kind in enumerate((np.uint8, np.int32, np.int64, np.int32, np.uint64, np.int32)):
             column = np.zeros(total, kind)
             for place, value in zip(places, values, strict=True):
                 column[place] = value[i]
@@ -183,14 +188,14 @@ def _old_blocks(trace: Trace, lives: _Lives) -> list[OldBlock]:
     ]
 
 
-def _touched(device: DeviceSnapshot, trace: Trace, lives: _Lives) -> NDArray[np.uint64]:
-    """Addresses of final blocks that the trace mentions."""
+def _touched(device: DeviceSnapshot, trace: Trace, lives: _Lives) -> NDArray[np.bool_]:
+    """Which final blocks the trace mentions."""
     mentioned = trace.address[lives.first]  # ascending, as the lives are
     address = device.blocks.address
     if not len(mentioned):
-        return mentioned
+        return np.zeros(len(address), np.bool_)
     at = np.minimum(np.searchsorted(mentioned, address), len(mentioned) - 1)
-    found: NDArray[np.uint64] = address[mentioned[at] == address]
+    found: NDArray[np.bool_] = mentioned[at] == address
     return found
 
 
@@ -224,35 +229,18 @@ class _Lives:
     """
 
     def __init__(self, trace: Trace) -> None:
-        order = trace.by_address()
-        action, address, stack = trace.action, trace.address, trace.stack
-        kinds, where = action[order], address[order]
-        new_address = np.ones(len(order), bool)
-        new_address[1:] = where[1:] != where[:-1]
-        del where
-        begins = new_address | (kinds == Action.ALLOC)
-        starts = np.flatnonzero(begins)
-        life = np.cumsum(begins, dtype=np.int32)
-        life -= 1
-        self.has_alloc: NDArray[np.bool_] = kinds[starts] == Action.ALLOC
-        self.first = self.alloc = order[starts]
-        self.requested = self._earliest(order, life, kinds == Action.FREE_REQUESTED, len(starts))
-        self.completed = self._earliest(order, life, kinds == Action.FREE_COMPLETED, len(starts))
-        self.successor = np.full(len(starts), -1, np.int32)
-        same = ~new_address[starts[1:]]
-        self.successor[:-1][same] = order[starts[1:]][same]
+        native = _native.kernel("order")
+        made, follows = (paired if native is None else native.pairs)(
+            trace.action, trace.address, trace.by_address(), -1
+        )
+        self.first = self.alloc = made[0]
+        self.has_alloc: NDArray[np.bool_] = made[1] >= 0
+        self.requested, self.completed = made[2], made[4]
+        self.successor = np.full(len(follows), -1, np.int32)
+        self.successor[:-1][follows[1:]] = made[0][1:][follows[1:]]
         # A completion that a later call brought about, such as a flush, carries that call's stack.
         both = (self.requested >= 0) & (self.completed == self.requested + 1)
-        self.at_once: NDArray[np.bool_] = both & (stack[self.requested] == stack[self.completed])
-
-    @staticmethod
-    def _earliest(
-        order: NDArray[np.int32], life: NDArray[np.int32], mask: NDArray[np.bool_], n: int
-    ) -> NDArray[np.int32]:
-        found = np.full(n, -1, np.int32)
-        # Written back to front, so that the earliest event of a life stays.
-        found[life[mask][::-1]] = order[mask][::-1]
-        return found
+        self.at_once: NDArray[np.bool_] = both & (trace.stack[self.requested] == trace.stack[self.completed])
 
 
 def _add_frees(rows: _Rows, lives: _Lives, completions_recorded: bool) -> None:

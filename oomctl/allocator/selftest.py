@@ -6,6 +6,7 @@ are taken from the record. What the test says is the model's credential for ever
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -86,6 +87,7 @@ def read_recording(
     *,
     limit: int | None = None,
     until: int | None = None,
+    ahead: Callable[[], Requests] | None = None,
     progress: Progress = silent,
 ) -> Recording:
     """Takes a trace apart and tests the model on it.
@@ -96,6 +98,7 @@ def read_recording(
         torch: (major, minor) that wrote it.
         limit: Bytes, where known; only used if the trace does not contradict it.
         until: Trace index of the fatal oom; None for the last one unless the program went on after it.
+        ahead: Gives what `read_requests` gives for the device, where that was begun earlier.
         progress: Told the share done.
 
     Raises:
@@ -110,7 +113,7 @@ def read_recording(
     policy = policy_of(conf, torch, snapshot.backend)
     progress("reading the requests", 0.0)
     _native.give_back_memory()
-    requests = read_requests(device)
+    requests = read_requests(device) if ahead is None else ahead()
     _native.give_back_memory()
     growth = read_growth(requests, trace, device.pools, snapshot.stacks, policy)
     requests = with_empties(with_flushed_frees(requests, growth.attempts), growth.emptied)

@@ -185,7 +185,7 @@ def start_state(
     old: Iterable[OldBlock],
     mapped: Iterable[tuple[int, Owner]],
     untouched_from: int,
-    touched: NDArray[np.uint64],
+    touched: NDArray[np.bool_],
 ) -> Start:
     """Rolls the segments back through all segment events and puts the old blocks into them.
 
@@ -195,7 +195,7 @@ def start_state(
         old: Blocks from before the trace that it mentions.
         mapped: Address and owner of each range that was mapped in the trace.
         untouched_from: First free life number, for old blocks that the trace never mentions.
-        touched: uint64[any], addresses of final blocks that it mentions.
+        touched: bool[blocks], the final blocks that it mentions.
     """
     trace = device.trace
     assert trace is not None
@@ -233,11 +233,10 @@ def start_state(
     )
 
 
-def _untouched(device: DeviceSnapshot, first_key: int, touched: NDArray[np.uint64]) -> Iterable[OldBlock]:
+def _untouched(device: DeviceSnapshot, first_key: int, touched: NDArray[np.bool_]) -> Iterable[OldBlock]:
     """Blocks that are in use at the end and that no event mentions; their true size is known."""
     b = device.blocks
-    fresh = ~np.isin(b.address, touched)
-    rows = np.flatnonzero((b.state != BlockState.INACTIVE) & fresh)
+    rows = np.flatnonzero((b.state != BlockState.INACTIVE) & ~touched)
     for key, i in enumerate(rows.tolist(), first_key):
         size = int(b.size[i])
         pending = bool(b.state[i] == BlockState.ACTIVE_PENDING_FREE)

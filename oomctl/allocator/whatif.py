@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
 from oomctl.allocator.limits import Bracket, Limits
 from oomctl.allocator.policy import UNLIMITED, policy_of
-from oomctl.allocator.requests import Op
+from oomctl.allocator.requests import Op, Requests
 from oomctl.allocator.selftest import Recording, read_recording
 from oomctl.allocator.trial import ESTIMATE, MIDDLE, Case, Job, Room
 from oomctl.allocator.workers import in_parallel
@@ -55,6 +55,7 @@ def what_if(
     thorough: bool = True,
     fit: bool = False,
     processes: int = 1,
+    ahead: Callable[[], Requests] | None = None,
     progress: Progress = silent,
 ) -> WhatIf:
     """Replays one device's trace under several settings.
@@ -73,6 +74,7 @@ def what_if(
         thorough: Where `confs` is None, try the whole set; else only the few that speak for all the others.
         fit: Also find the smallest limit at which all requests are served.
         processes: Worker processes.
+        ahead: See `read_recording`.
         progress: Told what is being done and the share done.
 
     Returns:
@@ -81,7 +83,7 @@ def what_if(
     Raises:
         OomctlError: There is no such device, or it has no trace.
     """
-    recording = read_recording(snapshot, device_index, torch, limit=limit, until=until)
+    recording = read_recording(snapshot, device_index, torch, limit=limit, until=until, ahead=ahead)
     bounds, notes = _limit_of(recording, limit, limit_low, limit_high, device_total)
     texts = search_set(recording, torch, bounds.is_fraction, thorough) if confs is None else list(dict.fromkeys(confs))
     cases = [_case(text, torch, snapshot.backend) for text in texts]

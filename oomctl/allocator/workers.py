@@ -13,6 +13,23 @@ _Result = TypeVar("_Result")
 _job: Callable[[Any], Any] | None = None
 
 
+def beside(call: Callable[[], _Result]) -> Callable[[], _Result]:
+    """Starts a call in a thread of its own.
+
+    Args:
+        call: Spends its time in code that leaves the interpreter to others.
+
+    Returns:
+        A function that waits for the result, or raises what the call raised.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(call)
+    pool.shutdown(wait=False)
+    return future.result
+
+
 def in_parallel(
     job: Callable[[_Case], _Result], cases: Sequence[_Case], processes: int, progress: Progress
 ) -> list[_Result]:

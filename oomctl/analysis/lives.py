@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from oomctl import _native
+from oomctl.model.coding import paired
 from oomctl.model.snapshot import Action, BlockState, DeviceSnapshot, Trace
 from oomctl.model.stacks import NO_STACK
 
@@ -113,44 +115,31 @@ def lives(device: DeviceSnapshot, divisions: tuple[int, ...] = ()) -> Lives:
             0,
             0,
         )
-    paired = _pair(device.trace)
-    return _join(device.trace, paired, final, divisions)
+    return _join(device.trace, _pair(device.trace), final, divisions)
 
 
-def _pair(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
+def _pair(trace: Trace) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], int]:
     """(birth, request to free, death) event indices of each block that the trace touches, and the strays.
 
     Rows are sorted by address and time; within an address a block is at most one alloc, one free_requested and one
     free_completed, in that order.
     """
     n = len(trace)
-    order = trace.by_address()
-    action, address = trace.action[order], trace.address[order]
-    starts = np.ones(len(order), bool)
-    if len(order):
-        new_address = address[1:] != address[:-1]
-        # A block begins at an alloc, and after a free_completed; a block from before the trace has no alloc. A trace
-        # may lack free_requested or free_completed altogether (skip_actions, torch 2.11+).
-        has_completed = bool((action == Action.FREE_COMPLETED).any())
-        end = Action.FREE_COMPLETED if has_completed else Action.FREE_REQUESTED
-        starts[1:] = new_address | (action[1:] == Action.ALLOC) | (action[:-1] == end)
-    block = np.cumsum(starts) - 1
-    count = int(block[-1]) + 1 if len(block) else 0
-    born = np.full(count, BEFORE, np.int64)
-    asked = np.full(count, n, np.int64)
-    died = np.full(count, n, np.int64)
-    for what, column in ((Action.ALLOC, born), (Action.FREE_REQUESTED, asked), (Action.FREE_COMPLETED, died)):
-        pick = action == what
-        column[block[pick]] = order[pick]
-    if len(order) and not bool((action == Action.FREE_COMPLETED).any()):
-        died = asked.copy()
+    # A block begins at an alloc, and after a free_completed; a block from before the trace has no alloc. A trace may
+    # lack free_requested or free_completed altogether (skip_actions, torch 2.11+).
+    has_completed = bool((trace.action == Action.FREE_COMPLETED).any())
+    native = _native.kernel("order")
+    made, follows = (paired if native is None else native.pairs)(
+        trace.action, trace.address, trace.by_address(),
+        int(Action.FREE_COMPLETED if has_completed else Action.FREE_REQUESTED),
+    )  # fmt: skip
+    born, asked = made[1], np.where(made[3] < 0, np.int32(n), made[3])
+    died = np.where(made[5] < 0, np.int32(n), made[5]) if has_completed else asked.copy()
     asked = np.minimum(asked, died)
     # An alloc on an address that is still held: the older block's end was lost.
     strays = 0
-    if count > 1:
-        first = np.flatnonzero(starts)
-        same = address[first[1:]] == address[first[:-1]]
-        lost = np.flatnonzero(same & (died[:-1] == n))
+    if len(born) > 1:
+        lost = np.flatnonzero(follows[1:] & (died[:-1] == n))
         strays = len(lost)
         ends = np.maximum(born[lost + 1], 0)
         died[lost] = ends
@@ -160,20 +149,22 @@ def _pair(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[n
 
 def _join(
     trace: Trace,
-    paired: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int],
+    ends: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], int],
     final: dict[str, NDArray[Any]],
     divisions: tuple[int, ...],
 ) -> Lives:
     """Adds what the final blocks know: true sizes, stacks, and blocks that the trace never touches."""
-    born, asked, died, strays = paired
+    *columns, strays = ends
     n = len(trace)
+    # In the order of birth from here on: then the columns of the trace are read from front to back.
+    by_birth = _by_birth(columns[0], n)
+    born, asked, died = (column[by_birth] for column in columns)
     witness = np.where(born >= 0, born, np.minimum(asked, died))
     witness = np.minimum(witness, n - 1)
     address = trace.address[witness]
     requested = trace.size[witness]
     # A free's frames are those of the free when contexts were recorded for all events: no stack for older blocks.
     stack = np.where(born >= 0, trace.stack[witness], NO_STACK).astype(np.int32)
-    stream = trace.stream[witness]
     pool = trace.pool[witness] if trace.pool is not None else np.full(len(witness), -1, np.int32)
     size = round_size(requested, divisions)
 
@@ -192,26 +183,31 @@ def _join(
         strays += int((~known).sum())
     old = np.flatnonzero(~touched)
     pending = final["state"][old] == BlockState.ACTIVE_PENDING_FREE
-    birth = np.concatenate([np.full(len(old), BEFORE), born])
-    order = _by_birth(birth, n)
     return Lives(
-        address=np.concatenate([final_address[old], address])[order],
-        requested=np.concatenate([final["requested"][old], requested]).astype(np.int64)[order],
-        size=np.concatenate([final["size"][old], size]).astype(np.int64)[order],
-        born=birth[order],
-        asked=np.concatenate([np.where(pending, BEFORE, n), asked])[order],
-        died=np.concatenate([np.full(len(old), n), died])[order],
-        stack=np.concatenate([final["stack"][old], stack]).astype(np.int32)[order],
-        stream=np.concatenate([final["stream"][old], stream]).astype(np.uint64)[order],
-        pool=np.concatenate([final["pool"][old], pool]).astype(np.int32)[order],
+        address=np.concatenate([final_address[old], address]),
+        requested=np.concatenate([final["requested"][old], requested]).astype(np.int64, copy=False),
+        size=np.concatenate([final["size"][old], size]).astype(np.int64, copy=False),
+        born=np.concatenate([np.full(len(old), BEFORE, np.int64), born]),
+        asked=np.concatenate([np.where(pending, np.int64(BEFORE), np.int64(n)), asked]),
+        died=np.concatenate([np.full(len(old), n, np.int64), died]),
+        stack=np.concatenate([final["stack"][old], stack]).astype(np.int32, copy=False),
+        stream=_streams(final["stream"][old], trace.stream, witness),
+        pool=np.concatenate([final["pool"][old], pool]).astype(np.int32, copy=False),
         events=n,
         strays=strays,
     )
 
 
-def _by_birth(birth: NDArray[np.int64], events: int) -> NDArray[np.int64]:
+def _streams(old: NDArray[np.uint64], stream: NDArray[np.uint64], witness: NDArray[np.int32]) -> NDArray[np.uint64]:
+    """Streams of old blocks and of those that events tell of; where there is one, a column without memory."""
+    if stream.strides == (0,) and len(stream) and bool((old == stream[0]).all()):
+        return np.broadcast_to(stream[0], len(old) + len(witness))
+    return np.concatenate([old, stream[witness]]).astype(np.uint64, copy=False)
+
+
+def _by_birth(born: NDArray[np.int32], events: int) -> NDArray[np.int32]:
     """Rows in the order of birth; those from before the trace first, as they come. No event makes two blocks."""
-    made = np.flatnonzero(birth >= 0)
-    row_of = np.full(events, -1, np.int64)
-    row_of[birth[made]] = made
-    return np.concatenate([np.flatnonzero(birth < 0), row_of[row_of >= 0]])
+    made = np.flatnonzero(born >= 0).astype(np.int32)
+    row_of = np.full(events, -1, np.int32)
+    row_of[born[made]] = made
+    return np.concatenate([np.flatnonzero(born < 0).astype(np.int32), row_of[row_of >= 0]])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from oomctl.model.report import Budget, Device, EvidenceItem, Report, Steps, Ver
 from oomctl.model.snapshot import Action, DeviceSnapshot, Snapshot
 from oomctl.progress import Progress, silent
 from oomctl.units import format_size, half_digit
+
+if TYPE_CHECKING:
+    from oomctl.allocator.requests import Requests
 
 MANY_EVENTS: Final = 100_000
 """Events from which on settings are replayed side by side."""
@@ -68,10 +72,11 @@ def _conclude(
     total = next((e.total_capacity for e in evidence.oom_events if e.gpu in (None, device.index)), None)
     torch = snapshot.torch & evidence.torch
     conf = _conf(evidence, snapshot)
+    ahead = _ahead(device) if whatif else None
     found = incident(
         snapshot, device, message=message, torch=torch, device_total=total, conf=conf, user_roots=user_roots
     )
-    replayed, unproved = _replayed(found, progress) if whatif and found.failed else (None, ())
+    replayed, unproved = _replayed(found, ahead, progress) if whatif and found.failed else (None, ())
     verdict = _verdict(found, replayed)
     report_conf = snapshot.settings.conf if snapshot.settings else evidence.conf
     ranking = rank(found, verdict.cls, verdict.subtype)
@@ -282,7 +287,19 @@ def _limits(found: Incident, message: OomEvent | None) -> tuple[Skipped, ...]:
     return tuple(told)
 
 
-def _replayed(found: Incident, progress: Progress) -> tuple[WhatIf | None, tuple[Skipped, ...]]:
+def _ahead(device: DeviceSnapshot) -> Callable[[], Requests] | None:
+    """Begins to take a long trace apart for the replays, while it is analysed."""
+    trace = device.trace
+    if trace is None or len(trace) < MANY_EVENTS or not bool((trace.action == Action.OOM).any()):
+        return None
+    from oomctl.allocator import beside, read_requests
+
+    return beside(lambda: read_requests(device))
+
+
+def _replayed(
+    found: Incident, ahead: Callable[[], Requests] | None, progress: Progress
+) -> tuple[WhatIf | None, tuple[Skipped, ...]]:
     """The usual set of settings replayed on the trace, and why not where it could not be done."""
     from oomctl.allocator import what_if
 
@@ -307,6 +324,7 @@ def _replayed(found: Incident, progress: Progress) -> tuple[WhatIf | None, tuple
             device_total=b.device_total,
             thorough=_in_question(b, (found.request.size or 0) if found.request else 0),
             processes=(os.cpu_count() or 1) if len(found.device.trace) >= MANY_EVENTS else 1,
+            ahead=ahead,
             progress=progress,
         )
     except OomctlError as error:

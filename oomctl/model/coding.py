@@ -7,6 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from oomctl.model.snapshot import Action
+
 _WIDEST: Final = 1 << 22
 """Span of integers that a table is made for."""
 _FEW: Final = 16
@@ -49,6 +51,41 @@ def coded(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
     for code, value in enumerate(distinct[1:], 1):
         codes[values == value] = code
     return distinct, codes
+
+
+def paired(
+    action: NDArray[np.uint8], address: NDArray[np.uint64], order: NDArray[np.int32], end: int
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Events of blocks paired into lives: a life begins at an alloc and at the first sight of an address.
+
+    Args:
+        action: uint8[n], values of `oomctl.model.snapshot.Action`.
+        address: uint64[n].
+        order: int32[m], rows of the events of blocks by address and time.
+        end: An action behind which a life begins too, -1 for none.
+
+    Returns:
+        int32[6, lives], by address and time: the rows of a life's first event, its alloc, its first free_requested
+        and its last one, its first free_completed and its last one, -1 where there is none; bool[lives], whether the
+        life before it is of the same address.
+    """
+    kinds, where = action[order], address[order]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = where[1:] != where[:-1]
+    follows = ~begins
+    begins |= kinds == Action.ALLOC
+    begins[1:] |= kinds[:-1] == end
+    starts = np.flatnonzero(begins)
+    life = np.cumsum(begins, dtype=np.int32)
+    life -= 1
+    made = np.full((6, len(starts)), -1, np.int32)
+    made[0] = order[starts]
+    for kind, first, last in ((Action.ALLOC, 1, 1), (Action.FREE_REQUESTED, 2, 3), (Action.FREE_COMPLETED, 4, 5)):
+        mine = kinds == kind
+        made[last][life[mine]] = order[mine]
+        if first != last:
+            made[first][life[mine][::-1]] = order[mine][::-1]  # back to front, so that the earliest stays
+    return made, follows[starts]
 
 
 def grouped(codes: NDArray[np.int32], count: int) -> NDArray[np.int64]:

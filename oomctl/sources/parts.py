@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import zipfile
 from collections.abc import Iterator
@@ -13,6 +15,17 @@ from oomctl.errors import OomctlError
 
 URL: Final = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """An address as against a path."""
+
+
+def members_of(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """The files in an archive; a name may be anything, also empty."""
+    return [m for m in archive.infolist() if not m.filename.endswith("/")]
+
+
+@functools.lru_cache(2)
+def _archive(path: str, size: int, time_ns: int) -> zipfile.ZipFile:
+    """An archive that is read member by member; its directory is read once, as long as the file stays the same."""
+    return zipfile.ZipFile(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +51,15 @@ class Part:
         """
         with ExitStack() as stack:
             try:
-                file = stack.enter_context(opened_at(self.path))
-                if self.member:
-                    archive = stack.enter_context(zipfile.ZipFile(file))
+                if self.member and not URL.match(self.path):
+                    status = os.stat(self.path)
+                    archive = _archive(self.path, status.st_size, status.st_mtime_ns)
                     file = cast("BinaryIO", stack.enter_context(archive.open(self.member)))
+                else:
+                    file = stack.enter_context(opened_at(self.path))
+                    if self.member:
+                        archive = stack.enter_context(zipfile.ZipFile(file))
+                        file = cast("BinaryIO", stack.enter_context(archive.open(self.member)))
             except (OSError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
                 raise OomctlError(reason_of(error)) from error
             yield file

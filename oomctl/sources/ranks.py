@@ -14,12 +14,14 @@ from oomctl.errors import OomctlError
 from oomctl.model.common import Skipped
 from oomctl.model.evidence import Evidence
 from oomctl.sources.bundle import FILES, INCIDENT
-from oomctl.sources.parts import URL, Part, filesystem, reason_of
+from oomctl.sources.parts import URL, Part, filesystem, members_of, reason_of
 from oomctl.sources.rank_names import Name, natural, place_in, read_name
 from oomctl.sources.reading import read_parts
 
 MOST_FILES: Final = 200_000
 """Files of one folder that are looked at."""
+MOST_MEMBERS: Final = 4096
+"""Files of one archive that are read as ranks: a directory of any size fits into very few bytes."""
 MOST_TEXTS: Final = 8
 """Texts that are read with one rank's snapshot."""
 _DEEPEST: Final = 12
@@ -226,7 +228,9 @@ def _file(path: str, relative: str, chosen: bool = False) -> list[_Unit]:
         return []  # a pipe in a folder would be waited for
     if path.lower().endswith(".zip") and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            names = [m.filename for m in archive.infolist() if not m.is_dir()]
+            names = [m.filename for m in members_of(archive)]
+        if len(names) > MOST_MEMBERS:
+            raise OomctlError(f"a zip of {len(names):,} files; at most {MOST_MEMBERS:,} are read", "unpack it")
         units = _members(path, relative, names)
         if units is not None:
             return units
@@ -235,12 +239,13 @@ def _file(path: str, relative: str, chosen: bool = False) -> list[_Unit]:
 
 def _members(path: str, relative: str, names: Sequence[str]) -> list[_Unit] | None:
     """Units in an archive; None where it is no job but one incident."""
+    there = frozenset(names)
     stem = re.sub(r"\.zip$", "", relative, flags=re.IGNORECASE)
     bundles = {n.rpartition("/")[0] for n in names if n.rpartition("/")[2] == INCIDENT}
     units = []
     for folder in sorted(bundles, key=natural):
         prefix = f"{folder}/" if folder else ""
-        parts = tuple(Part(f"{path}!{prefix}{f}", path, prefix + f) for f in FILES if prefix + f in names)
+        parts = tuple(Part(f"{path}!{prefix}{f}", path, prefix + f) for f in FILES if prefix + f in there)
         units.append(_Unit(f"{stem}/{folder}", parts, False))
     for name in sorted(names, key=natural):
         folder, _, file = name.rpartition("/")

@@ -22,6 +22,7 @@ from oomctl.sources.base import Findings, Place
 from oomctl.sources.bundle import files_of_bundle
 from oomctl.sources.content import CHUNK, DEFAULT_MAX_BYTES, Content, Meter, compression, decompressed
 from oomctl.sources.looks import GENERAL_HINT, hint_for, is_refused_text, looks_like
+from oomctl.sources.parts import members_of
 from oomctl.sources.registry import SOURCES
 from oomctl.units import format_size
 
@@ -235,7 +236,7 @@ class _Incident:
             packed = content.whole()
             archive_size = len(packed)
             with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-                members = [m for m in archive.infolist() if not m.filename.endswith("/") and not _is_litter(m.filename)]
+                members = [m for m in members_of(archive) if not _is_litter(m.filename)]
                 if any(m.filename.endswith(("/data.pkl", "/version")) for m in members):
                     raise OomctlError(f"this looks like {_CHECKPOINT}", hint_for("checkpoint"))
                 if len(members) > MAX_MEMBERS:

@@ -33,6 +33,10 @@ _Row = tuple[int, int, int, int, Any]
 """Address, size, requested, state and frames list of a block."""
 
 
+MAX_DEVICES: Final = 120
+"""Devices that a torch can have at most (C10_COMPILE_TIME_MAX_GPUS, c10/cuda/CUDAMacros.h)."""
+
+
 @dataclass(slots=True)
 class SegmentReader:
     """Reads segments of any device.
@@ -54,7 +58,7 @@ class SegmentReader:
     def device_of(self, segment: Any) -> int | None:
         """The device ordinal; None where the segment cannot be read (it is then counted)."""
         try:
-            return _number(segment["device"], 1 << 10)
+            return _number(segment["device"], MAX_DEVICES)
         except (KeyError, TypeError, ValueError):
             self._leave_out(segment)
             return None

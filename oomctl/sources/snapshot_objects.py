@@ -17,10 +17,9 @@ from oomctl.model.snapshot import (
 from oomctl.sources.consistency import checked
 from oomctl.sources.interning import Codes, StackInterner, clean
 from oomctl.sources.origin import Keys, backend_of, torch_range
-from oomctl.sources.segment_columns import BLOCK_KEYS, SEGMENT_KEYS, SegmentReader
+from oomctl.sources.segment_columns import BLOCK_KEYS, MAX_DEVICES, SEGMENT_KEYS, SegmentReader
 from oomctl.sources.trace_columns import KNOWN_KEYS, TraceBuilder
 
-MAX_DEVICES: Final = 1 << 10
 _TOP_KEYS: Final = frozenset(
     ("segments", "device_traces", "allocator_settings", "external_annotations", "host_segments", "host_traces")
 )
@@ -80,9 +79,10 @@ def snapshot_from_objects(data: Any, traces: Traces | None = None, cut: str = ""
         recorded = []
         skipped.append(Skipped("traces", "they are no list"))
     builders = {i: b for i, events in enumerate(recorded) if (b := traces.of(events)).count}
-    for index in [i for i in builders if i >= MAX_DEVICES]:
-        skipped.append(Skipped("traces", f"no machine has a device {index}"))
-        del builders[index]
+    if beyond := [i for i in builders if i >= MAX_DEVICES]:
+        skipped.append(Skipped(f"traces of {len(beyond):,} devices", f"torch has no device {beyond[0]}"))
+        for index in beyond:
+            del builders[index]
     devices, reader = _devices(top["segments"], builders, traces, skipped)
     skipped += reader.skipped()
     for builder in builders.values():

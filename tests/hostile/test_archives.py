@@ -44,6 +44,12 @@ def test_members_that_climb_out(name: str, tmp_path: Path, capfd: pytest.Capture
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.zip", "here", "in"]
 
 
+def test_a_zip_of_very_many_ranks(tmp_path: Path) -> None:
+    path = archive(tmp_path / "job.zip", {f"rank{i}.pickle": b"" for i in range(4097)})
+    with pytest.raises(OomctlError, match="a zip of 4,097 files"):
+        api.diagnose_job(str(path))
+
+
 def test_links_in_a_zip_are_not_followed(tmp_path: Path) -> None:
     secret = tmp_path / "secret.log"
     secret.write_text(SECRET)

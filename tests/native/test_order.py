@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomctl.model.coding import coded, grouped
+from oomctl.model.coding import coded, grouped, paired
 
 order = pytest.importorskip("oomctl._native.order")
 
@@ -21,6 +21,17 @@ def test_rows_by_address(events, seed):
     rows = np.flatnonzero(action <= 2)
     wanted = rows[np.argsort(address[rows], kind="stable")]
     assert order.by_address(action, address, seed).tolist() == wanted.tolist()
+
+
+@given(EVENTS, st.sampled_from([-1, 1, 2]))
+def test_events_paired_into_lives(events, end):
+    action = np.array([kind for kind, _ in events], np.uint8)
+    address = np.array([place for _, place in events], np.uint64)
+    rows = order.by_address(action, address, 1)
+    (made, follows), (wanted, after) = (f(action, address, rows, end) for f in (order.pairs, paired))
+    assert (made.dtype, follows.dtype) == (wanted.dtype, after.dtype)
+    assert made.tolist() == wanted.tolist()
+    assert follows.tolist() == after.tolist()
 
 
 def test_many_addresses():

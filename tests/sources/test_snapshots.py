@@ -9,6 +9,7 @@ import pickle
 import pytest
 
 from oomctl.model.evidence import Evidence
+from oomctl.model.common import Skipped
 from oomctl.model.snapshot import Action, Snapshot
 from oomctl.sources.reading import read_inputs
 from oomctl.sources.snapshot_pickle import read_pickle
@@ -140,6 +141,14 @@ def test_devices_are_kept_apart():
     one, two = ({k[2:]: v for k, v in columns(snapshot).items() if k[0] == d} for d in "12")
     assert one == two
     assert one == {k[2:]: v for k, v in columns(reference("graph-pools")).items() if k[0] == "0"}
+
+
+def test_more_devices_than_torch_can_have():
+    data = objects("first-step")
+    data["device_traces"] = [data["device_traces"][0]] * 1000
+    snapshot = read_pickle(pickle.dumps(data))
+    assert [d.index for d in snapshot.devices] == list(range(120))
+    assert Skipped("traces of 880 devices", "torch has no device 120") in snapshot.skipped
 
 
 @pytest.mark.parametrize("protocol", [2, 4])

@@ -85,11 +85,11 @@ def fails(pattern: Pattern) -> bool:
     last = len(op) - 1
     requests = Requests(
         op=op.astype(np.uint8),
-        block=key,
+        block=key.astype(np.int32),
         size=size,
         group=group.astype(np.int32),
         address=np.zeros(len(op), np.uint64),
-        event=np.arange(len(op)),
+        event=np.arange(len(op), dtype=np.int32),
         groups=pattern.groups,
         start=Start(),
         calls=(),
