@@ -8,8 +8,8 @@ import pickle
 
 import pytest
 
-from oomctl.model.evidence import Evidence
 from oomctl.model.common import Skipped
+from oomctl.model.evidence import Evidence
 from oomctl.model.snapshot import Action, Snapshot
 from oomctl.sources.reading import read_inputs
 from oomctl.sources.snapshot_pickle import read_pickle
@@ -145,7 +145,8 @@ def test_devices_are_kept_apart():
 
 def test_more_devices_than_torch_can_have():
     data = objects("first-step")
-    data["device_traces"] = [data["device_traces"][0]] * 1000
+    failed = {"action": "oom", "device_free": 0, "size": 512, "stream": 0, "frames": [], "time_us": 1}
+    data["device_traces"] += [[dict(failed)] for _ in range(999)]
     snapshot = read_pickle(pickle.dumps(data))
     assert [d.index for d in snapshot.devices] == list(range(120))
     assert Skipped("traces of 880 devices", "torch has no device 120") in snapshot.skipped
