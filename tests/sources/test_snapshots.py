@@ -146,7 +146,7 @@ def test_devices_are_kept_apart():
 def test_more_devices_than_torch_can_have():
     data = objects("first-step")
     failed = {"action": "oom", "device_free": 0, "size": 512, "stream": 0, "frames": [], "time_us": 1}
-    data["device_traces"] += [[dict(failed)] for _ in range(999)]
+    data = {**data, "device_traces": [*data["device_traces"], *([dict(failed)] for _ in range(999))]}
     snapshot = read_pickle(pickle.dumps(data))
     assert [d.index for d in snapshot.devices] == list(range(120))
     assert Skipped("traces of 880 devices", "torch has no device 120") in snapshot.skipped
