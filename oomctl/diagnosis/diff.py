@@ -47,7 +47,7 @@ _MOMENTS: Final = {
     "oom": "allocated memory at the failure",
     "end": "allocated memory at the end",
 }
-_NUMBER: Final = re.compile(r"(\d+)$")
+_NUMBER: Final = re.compile(r"(\d{1,18})$")
 _VARIABLES: Final = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}
 _PERCENT: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 

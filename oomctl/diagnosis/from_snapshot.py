@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 MANY_EVENTS: Final = 100_000
 """Events from which on settings are replayed side by side."""
+MOST_BESIDE: Final = 4_000_000
+"""Events up to which two pieces of work go on side by side: both need memory in proportion."""
 
 
 def conclude_snapshots(
@@ -290,7 +292,7 @@ def _limits(found: Incident, message: OomEvent | None) -> tuple[Skipped, ...]:
 def _ahead(device: DeviceSnapshot) -> Callable[[], Requests] | None:
     """Begins to take a long trace apart for the replays, while it is analysed."""
     trace = device.trace
-    if trace is None or len(trace) < MANY_EVENTS or not bool((trace.action == Action.OOM).any()):
+    if trace is None or not MANY_EVENTS <= len(trace) <= MOST_BESIDE or not bool((trace.action == Action.OOM).any()):
         return None
     from oomctl.allocator import beside, read_requests
 

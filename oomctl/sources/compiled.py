@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from oomctl import _native
 from oomctl.model.snapshot import DEFAULT_POOL, Snapshot, Trace
 from oomctl.model.stacks import NO_STACK, Frame, StackTable
-from oomctl.sources.interning import Codes, StackInterner
+from oomctl.sources.interning import Codes, StackInterner, cut, shortened
 from oomctl.sources.snapshot_objects import Traces, snapshot_from_objects
 from oomctl.sources.trace_columns import TraceBuilder
 
@@ -41,9 +41,11 @@ def read_compiled(pieces: Iterable[bytes | memoryview]) -> Snapshot | None:
     if native is None:
         return None
     decoder = native.Decoder(random_seed())
+    size = 0
     try:
         for piece in pieces:
             decoder.feed(piece)
+            size += len(piece)
         objects = decoder.finish()
         traces = _Traces(native, decoder)
         recorded = objects.get("device_traces") if type(objects) is dict else None
@@ -53,7 +55,7 @@ def read_compiled(pieces: Iterable[bytes | memoryview]) -> Snapshot | None:
             return None
     except native.Unsupported:
         return None
-    return snapshot_from_objects(objects, traces)
+    return snapshot_from_objects(objects, traces, size=size)
 
 
 class _Stacks(StackInterner):
@@ -87,7 +89,7 @@ class _Stacks(StackInterner):
         """The stacks so far."""
         if self._made is None or self._made[0] != len(self._order):
             frames, offsets, ids = self._decoder.stack_table(np.array(self._order, np.int32))
-            self._made = len(self._order), StackTable(tuple(map(Frame._make, frames)), offsets, ids)
+            self._made = len(self._order), StackTable(tuple(shortened(Frame._make(f)) for f in frames), offsets, ids)
         return self._made[1]
 
 
@@ -164,7 +166,7 @@ class _Builder(TraceBuilder):
             pool=rows["pool"] if "pool_id" in self.keys else None,
             context=rows["context"] if "compile_context" in self.keys else None,
             metadata=rows["metadata"] if "user_metadata" in self.keys else None,
-            texts=tuple(self._text_codes),
+            texts=tuple(map(cut, self._text_codes)),
             device_free=self._free,
         )
         kernel = _native.kernel("order")

@@ -20,9 +20,25 @@ _FRAME_KEYS: Final = frozenset(
 )
 
 
+LONGEST: Final = 4096
+"""Characters of a name or text that are kept."""
+
+
 def clean(text: str) -> str:
     """A string that can be encoded: lone surrogates, which pickle and JSON let through, become "?"."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def shortened(frame: Frame) -> Frame:
+    """A frame whose names are of a length that code has; a file may repeat one of megabytes in every frame."""
+    if len(frame.filename) <= LONGEST and len(frame.name) <= LONGEST:
+        return frame
+    return Frame(cut(frame.filename), frame.line, cut(frame.name))
+
+
+def cut(text: str) -> str:
+    """Text from a file without what is beyond `LONGEST` characters."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 class StackInterner:
@@ -125,7 +141,7 @@ class StackInterner:
         offsets = np.zeros(len(self._stacks) + 1, np.int64)
         np.cumsum([len(s) for s in self._stacks], out=offsets[1:])
         ids = np.fromiter((i for s in self._stacks for i in s), np.int32, int(offsets[-1]))
-        return StackTable(tuple(self._frames), offsets, ids)
+        return StackTable(tuple(shortened(frame) for frame in self._frames), offsets, ids)
 
 
 class Codes(dict[Any, int]):

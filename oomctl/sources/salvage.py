@@ -44,7 +44,7 @@ def salvaged(memo: dict[int, Any], end: int | None, size: int) -> Snapshot:
         "traces": "the last events and the settings are lost, so the moment of failure cannot be rebuilt from events",
         "later": "settings or annotations are lost",
     }[cut]
-    snapshot = snapshot_from_objects(data, cut=cut)
+    snapshot = snapshot_from_objects(data, cut=cut, size=size)
     note = Skipped("the rest of the file", f"{where}: {count} were read, {lost}", "copy the file again, or dump again")
     return _with(snapshot, note)
 

@@ -15,7 +15,7 @@ from oomctl.model.snapshot import (
     Snapshot,
 )
 from oomctl.sources.consistency import checked
-from oomctl.sources.interning import Codes, StackInterner, clean
+from oomctl.sources.interning import Codes, StackInterner, clean, cut
 from oomctl.sources.origin import Keys, backend_of, torch_range
 from oomctl.sources.segment_columns import BLOCK_KEYS, MAX_DEVICES, SEGMENT_KEYS, SegmentReader
 from oomctl.sources.trace_columns import KNOWN_KEYS, TraceBuilder
@@ -23,6 +23,8 @@ from oomctl.sources.trace_columns import KNOWN_KEYS, TraceBuilder
 _TOP_KEYS: Final = frozenset(
     ("segments", "device_traces", "allocator_settings", "external_annotations", "host_segments", "host_traces")
 )
+_LEAST: Final = 16
+"""Bytes that a segment, block or event takes in a pickle at the very least, even if all its texts are shared."""
 _HINT: Final = "give the file that torch.cuda.memory._dump_snapshot() wrote"
 _MAX_NAMES: Final = 100
 
@@ -54,7 +56,7 @@ class Traces:
         return self._builders[id(events)][1]
 
 
-def snapshot_from_objects(data: Any, traces: Traces | None = None, cut: str = "") -> Snapshot:
+def snapshot_from_objects(data: Any, traces: Traces | None = None, cut: str = "", size: int | None = None) -> Snapshot:
     """Builds the model from what a pickle or JSON file holds.
 
     Args:
@@ -62,6 +64,7 @@ def snapshot_from_objects(data: Any, traces: Traces | None = None, cut: str = ""
             consumed: the lists and dicts in it are emptied on the way.
         traces: Events that were taken out of it already.
         cut: Where a damaged file breaks off: "segments", "traces", "later", or "" for a whole one.
+        size: Bytes of the file, which bound what may come out of it; None where no part of it can be listed twice.
 
     Raises:
         OomctlError: The objects are no memory snapshot, or contradict each other.
@@ -78,7 +81,10 @@ def snapshot_from_objects(data: Any, traces: Traces | None = None, cut: str = ""
     if type(recorded) is not list:
         recorded = []
         skipped.append(Skipped("traces", "they are no list"))
+    listed = sum(len(events) for events in recorded if type(events) is list)
+    _check_room(top["segments"], listed, size)
     builders = {i: b for i, events in enumerate(recorded) if (b := traces.of(events)).count}
+    _check_room([], sum(b.count for b in builders.values()), size)
     if beyond := [i for i in builders if i >= MAX_DEVICES]:
         skipped.append(Skipped(f"traces of {len(beyond):,} devices", f"torch has no device {beyond[0]}"))
         for index in beyond:
@@ -116,6 +122,22 @@ def snapshot_from_objects(data: Any, traces: Traces | None = None, cut: str = ""
         skipped=tuple(skipped),
         unknown_keys=_unknown(keys, traces.stacks),
     )
+
+
+def _check_room(segments: list[Any], events: int, size: int | None) -> None:
+    """Refuses a file that lists the same blocks or events again and again: few bytes could fill any memory.
+
+    Raises:
+        OomctlError: There are more of them than the file has room for.
+    """
+    if size is None:
+        return
+    lists = (s.get("blocks") for s in segments if type(s) is dict)
+    rows = events + sum(1 + (len(blocks) if type(blocks) is list else 0) for blocks in lists)
+    if rows > size // _LEAST:
+        raise OomctlError(
+            f"not a memory snapshot: {rows:,} blocks and events in {size:,} bytes are the same ones listed again", _HINT
+        )
 
 
 def _devices(
@@ -183,7 +205,7 @@ def _annotations(value: Any, skipped: list[Skipped]) -> tuple[Annotation, ...]:
         except (TypeError, KeyError, IndexError):
             continue
         if type(name) is str and type(stage) is str and type(device) is int and type(time) is int:
-            found.append(Annotation(clean(name), clean(stage), device, time))
+            found.append(Annotation(clean(cut(name)), clean(cut(stage)), device, time))
     if len(found) < len(value):
         skipped.append(Skipped("annotations", f"{len(value) - len(found)} of {len(value)} are damaged"))
     return tuple(found)

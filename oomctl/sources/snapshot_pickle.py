@@ -182,7 +182,7 @@ def _decoded(data: bytes, found: Walk) -> Snapshot:
         except Exception:  # the decoder raises nearly any kind on damaged data
             pass
         else:
-            return snapshot_from_objects(objects, traces)
+            return snapshot_from_objects(objects, traces, size=len(data))
     decoder = _decoder(data, replace(found, batches=()), list.clear)
     try:
         decoder.load()
