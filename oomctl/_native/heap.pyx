@@ -99,8 +99,8 @@ cdef class Machine:
         self.fraction = self.capacity = UNLIMITED
         self.expandable = policy.expandable
         self.rejects_early = policy.rejects_early
-        self.max_split = policy.max_split
-        self.max_waste = policy.max_waste
+        self.max_split = min(policy.max_split, UNLIMITED)
+        self.max_waste = min(policy.max_waste, UNLIMITED // 2)  # sizes are added to it
         self.large_segment = policy.large_segment
         self.gc_threshold = policy.gc_threshold
         for is_small, reclaims in pools:

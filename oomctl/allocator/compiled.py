@@ -33,6 +33,7 @@ def kernel_for(plan: Plan) -> ModuleType | None:
         max((s.address + s.size for s in start.segments), default=0) if start is not None else 0,
     )
     total = 2.0 * float(requests.size.sum(dtype=np.float64)) + float(_MOST_MAPPED * len(requests))
+    total += float(plan.policy.large_segment) * len(requests)
     total += 0 if start is None else 2.0 * start.reserved
     return native if highest < MAX_ADDRESS and total < MAX_ADDRESS else None
 

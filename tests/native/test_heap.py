@@ -70,6 +70,26 @@ def test_recorded_traces(name, conf):
         assert_both_agree(recording, conf, NO_LIMITS, seeding=seeding)
 
 
+@pytest.mark.parametrize(
+    "conf",
+    ["max_split_size_mb:-1", "max_split_size_mb:9223372036854775807", "max_non_split_rounding_mb:99999999999999"],
+)
+def test_settings_beyond_64_bits(conf):
+    assert_both_agree(recorded("swiss-cheese"), conf, NO_LIMITS)
+
+
+@pytest.mark.parametrize("conf", ["large_segment_size_mb:-5", "large_segment_size_mb:99999999999999"])
+def test_segments_beyond_64_bits_are_left_to_python(conf):
+    recording = recorded("swiss-cheese")
+    policy = policy_of(parse_conf(conf, (2, 12)).conf, (2, 12))
+    plan = Plan(
+        requests=recording.requests, policy=policy, limits=NO_LIMITS, driver=recording.recorded_driver(),
+        seeding="pinned", until=None, compare=False, stop_at_mismatch=False, schedule=(), start=recording.start,
+        progress=silent,
+    )  # fmt: skip
+    assert kernel_for(plan) is None
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(CONFS),
