@@ -134,7 +134,8 @@ class StackInterner:
 
     def mentions(self, *words: str) -> bool:
         """Whether a word stands in the name or file of any frame."""
-        return any(word in frame.filename or word in frame.name for frame in self._frames for word in words)
+        frames = map(shortened, self._frames)
+        return any(word in frame.filename or word in frame.name for frame in frames for word in words)
 
     def table(self) -> StackTable:
         """The stacks so far."""

@@ -120,6 +120,54 @@ def test_pickle_bombs(name, tmp_path):
     assert peak < 12 * len(data) + 150 * MIB
 
 
+def listed_again(what: str) -> dict:
+    """A snapshot in which few objects stand for many."""
+    data = convert.capture("first-step")
+    segments, events = data["segments"], data["device_traces"][0]
+    if what == "blocks":
+        start = segments[0]["address"]
+        blocks = [
+            {"address": start + 512 * i, "size": 512, "requested_size": 512, "state": "active_allocated", "frames": []}
+            for i in range(2000)
+        ]
+        data["segments"] = [{**s, "blocks": blocks} for s in segments] * 20
+    elif what == "segments":
+        data["segments"] = segments[:1] * 200_000
+    elif what == "events":
+        data["device_traces"] = [events * 20]
+    else:
+        data["device_traces"] = [events] * 100
+    return data
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+@pytest.mark.parametrize("what", ["blocks", "segments", "events", "traces"])
+def test_the_same_things_listed_again_and_again(what, protocol, tmp_path):
+    data = pickle.dumps(listed_again(what), protocol)
+    tracemalloc.start()
+    try:
+        assert "the same ones listed again" in refusal(data, tmp_path).message
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 * len(data) + 150 * MIB
+
+
+def test_names_of_megabytes_are_cut(tmp_path):
+    data = convert.capture("first-step")
+    name = "N" * 2_000_000
+    for event in data["device_traces"][0]:
+        event["frames"] = [{"name": name, "filename": name, "line": event["size"] % 1000}]
+        event["user_metadata"] = event["compile_context"] = name
+    data["external_annotations"] = [{"stage": "START", "name": name, "device": 0, "time_us": 1}]
+    (tmp_path / "input").write_bytes(pickle.dumps(data))
+    (snapshot,) = read_inputs([str(tmp_path / "input")]).snapshots
+    names = {text for frame in snapshot.stacks.frames for text in (frame.filename, frame.name)}
+    names |= {*snapshot.devices[0].trace.texts, *(a.name for a in snapshot.annotations)}
+    assert name[:4096] + "…" in names
+    assert max(map(len, names)) == 4097
+
+
 def test_deep_nesting_is_harmless(tmp_path):
     deep = b"\x80\x04" + b"]" * 100_000 + b"a" * 99_999 + b"."
     refusal(deep, tmp_path)
