@@ -8,6 +8,7 @@ from typing import Final
 from oomctl.analysis.incident import Incident
 from oomctl.diagnosis.base import Finding
 from oomctl.diagnosis.leak import leaked_bytes
+from oomctl.diagnosis.outside import holders
 from oomctl.diagnosis.peak import step_shape
 from oomctl.model.report import EvidenceItem, WhatIf
 from oomctl.units import GIB, format_size
@@ -52,17 +53,16 @@ class External:
         subtype, share = outside
         if share < request.segment_size or b.device_total is None:
             return None
-        who = (
-            "other processes hold" if subtype == "other_processes" else "outside PyTorch's allocator this process holds"
-        )
+        whole = max(b.device_total - (b.free or 0) - b.reserved, 0)
+        who, held = holders(b.other_processes, b.non_pytorch, whole, subtype)
         headline = (
-            f"{who} {format_size(share)} of the {format_size(b.device_total)} card; this process has "
+            f"{who} {format_size(held)} of the {format_size(b.device_total)} card; this process has "
             f"{format_size(b.reserved)} reserved and could not get {format_size(request.segment_size)} more"
         )
         first = EvidenceItem(
             f"{format_size(b.free or 0)} of {format_size(b.device_total)} were free on the card, "
-            f"{format_size(share)} held from outside",
-            (("free", b.free or 0), ("device_total", b.device_total), ("outside", share)),
+            f"{format_size(held)} held from outside",
+            (("free", b.free or 0), ("device_total", b.device_total), ("outside", held)),
         )
         strength = 0.9 if reasons else 0.5
         return Finding(self.cls, subtype, share, bool(reasons), strength, headline, (first, *reasons))

@@ -12,6 +12,7 @@ from oomctl.units import format_size
 
 SNAPSHOT = "torch.cuda.memory._record_memory_history(), then _dump_snapshot() in the except block"
 SERIES = "torch.cuda.memory_allocated() printed once per step, for at least ten steps"
+OTHERS, THIS = "other processes", "this process"
 WHAT_GREW = Skipped("whether live memory grows from step to step", "one failure is one point in time", SERIES)
 WHO_HOLDS = Skipped("what holds the live memory", "a message has totals only", SNAPSHOT)
 
@@ -91,9 +92,10 @@ def books(p: Picture) -> tuple[EvidenceItem, ...]:
         )
     if p.outside is not None and p.event.backend != "mps":
         text = f"{size(p.outside)} of the card lie outside this allocator"
-        if p.non_pytorch is not None and p.non_pytorch > 0:
-            text += f", {size(p.non_pytorch)} of them in this process"
-        out.append(item(text, outside=p.outside, non_pytorch=p.non_pytorch, other_processes=p.others))
+        others, own = (p.others, p.non_pytorch) if p.told_apart else (None, None)
+        parts = [f"{size(part)} of them in {whose}" for part, whose in ((others, OTHERS), (own, THIS)) if part]
+        text += "".join(f", {part}" for part in parts)
+        out.append(item(text, outside=p.outside, non_pytorch=own, other_processes=others))
     elif p.outside is not None:
         out.append(item(f"{size(p.outside)} are held outside torch's allocator", outside=p.outside))
     if p.free is not None:

@@ -98,6 +98,11 @@ class Picture:
         return part / self.limit if part is not None and self.limit else 0.0
 
     @property
+    def told_apart(self) -> bool:
+        """Whether the text tells this process's memory outside the allocator from that of others."""
+        return self.others is not None and self.non_pytorch is not None
+
+    @property
     def foreign(self) -> float:
         """Share of the card outside the allocator, beyond an ordinary context."""
         if self.outside is None or not self.total:

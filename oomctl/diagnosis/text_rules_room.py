@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oomctl.diagnosis.outside import holders
 from oomctl.diagnosis.text_opinion import WHAT_GREW, WHO_HOLDS, Context, Opinion, books, size
 from oomctl.diagnosis.text_picture import ORDINARY_CONTEXT, Picture
 from oomctl.diagnosis.text_thresholds import BIG_REQUEST, BUILDING_UP, MUCH_OUTSIDE, NEARLY_FULL, SOME_OUTSIDE
@@ -39,6 +40,11 @@ def external(p: Picture, c: Context) -> Opinion | None:
         return None
     t = p.table
     own = (p.reserved or 0) / p.total if p.total else 0.0
+    elsewhere = p.others is not None and p.others >= 0.5 * p.outside
+    inside = p.non_pytorch is not None and p.non_pytorch > 0.5 * p.outside
+    subtype = "other_processes" if elsewhere else "non_pytorch" if inside else None
+    who, held = holders(p.others, p.non_pytorch, p.outside, subtype)
+    headline = f"{who[0].upper()}{who[1:]} {size(held)} of the {size(p.total)}"
     if t is not None and t.peak is not None and p.live is not None and own >= 0.05:
         building = t.turnover is not None and t.turnover <= BUILDING_UP
         new_high = p.live + (p.request or 0) > t.peak
@@ -47,24 +53,18 @@ def external(p: Picture, c: Context) -> Opinion | None:
                 "uncertain",
                 None,
                 "low",
-                f"Other programs hold {size(p.outside)} of the {size(p.total)}, and this one stood at the highest it "
-                f"ever "
-                f"had, {size(p.live)}: either may be the cause",
+                f"{headline}, and this program stood at the highest it ever had, {size(p.live)}: either may be the "
+                f"cause",
                 books(p),
-                (Contribution("external", p.outside, f"{size(p.outside)} are held by others"),),
+                (Contribution("external", held, headline),),
                 (WHAT_GREW,),
             )
-    elsewhere = p.others is not None and p.others >= 0.5 * p.outside
-    inside = p.non_pytorch is not None and p.non_pytorch > 0.5 * p.outside
-    subtype = "other_processes" if elsewhere else "non_pytorch" if inside else None
-    who = "other processes hold" if elsewhere else "this process holds outside PyTorch" if inside else "others hold"
     plain = p.foreign >= 0.6 and own < 0.05
     return Opinion(
         "external",
         subtype,
         "high" if plain and elsewhere else "medium" if p.foreign >= 0.4 else "low",
-        f"{who[0].upper()}{who[1:]} {size(p.outside)} of the {size(p.total)}; this program's allocator has "
-        f"{size(p.reserved)}",
+        f"{headline}; this program's allocator has {size(p.reserved)}",
         books(p),
     )
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from oomctl.diagnosis.from_text import conclude
 from oomctl.diagnosis.table_rows import notes
 from oomctl.diagnosis.text_series import judge
 from oomctl.model.log import MemorySummary, Series, SummaryCell
 from oomctl.sources.text import read_text
 from oomctl.sources.text.normalise import clean_line
-from oomctl.units import GIB, MIB
+from oomctl.units import GIB, MIB, format_size
+from tests.text.logs import evidence
 
 OLD = (
     "CUDA out of memory. Tried to allocate {x}.00 MiB (GPU 0; 10.76 GiB total capacity; 9.77 GiB already allocated; "
@@ -156,3 +158,35 @@ def test_rows_are_explained_and_doubts_are_marked() -> None:
         "Non-releasable memory",
     }
     assert "proves nothing" in found["GPU reserved memory"].text
+
+
+FULL = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 10.00 GiB "
+    "of which 1.00 GiB is free. {}Of the allocated memory 5.00 GiB is allocated by PyTorch, and 500.00 MiB is reserved "
+    "by PyTorch but unallocated."
+)
+OWN = "Including non-PyTorch memory, this process has {} GiB memory in use. "
+NAMELESS = "Other processes, or this one outside PyTorch's allocator, hold"
+
+
+@pytest.mark.parametrize(
+    ("named", "says", "row"),
+    [
+        ("Process 12 has 3.00 GiB memory in use. " + OWN.format("6.00"), "Other processes hold", "other_processes"),
+        (OWN.format("9.00"), "Outside PyTorch's allocator this process holds", "non_pytorch"),
+        (OWN.format("6.00"), "Processes that the message does not name hold", "unexplained"),
+        ("Process 12 has 1.00 GiB memory in use. " + OWN.format("6.00"), "Processes that the message", "unexplained"),
+        ("Process 12 has 3.00 GiB memory in use. ", NAMELESS, "outside"),
+        ("", NAMELESS, "outside"),
+    ],
+)
+def test_who_holds_the_card_is_a_row_of_the_books(named: str, says: str, row: str) -> None:
+    report = conclude(evidence(read_text([FULL.format(named).encode()])))
+    held = getattr(report.budget, row)
+    assert report.verdict.cls == "external"
+    assert report.verdict.headline.startswith(says)
+    assert f" {format_size(held)} of the 10.00 GiB;" in report.verdict.headline
+    assert report.budget is not None
+    told = {name: value for item in report.verdict.evidence for name, value in item.numbers}
+    for name in ("other_processes", "non_pytorch"):
+        assert told.get(name) == getattr(report.budget, name)
