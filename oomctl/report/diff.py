@@ -165,6 +165,13 @@ def sum_line(found: Diff) -> str:
     return f"{signed(found.change)} in all: {size(found.before.allocated)} → {size(found.after.allocated)}"
 
 
+def measure_line(found: Diff) -> str:
+    """What its bytes are, in words: `oomctl culprits` counts the same blocks by another measure."""
+    if found.measure != "allocated":
+        return "Live bytes are whole blocks, with what waits for another stream."
+    return "Allocated bytes are requests as rounded; torch and oomctl culprits count whole blocks, which may be larger."
+
+
 def same_line(found: Diff) -> str:
     """What did not change, in words."""
     if not found.same_rows:
@@ -224,6 +231,7 @@ def _terminal(page: Page, found: Diff, verbose: bool) -> None:
         page.table(lines, right=(0, 1, 2, 3), cut=4)
     page.blank()
     page.wrap((sum_line(found), "bold"), f". {same_line(found)}".rstrip())
+    page.wrap((measure_line(found), GREY))
     if found.steps is not None:
         page.heading("Step by step")
         page.wrap(steps_line(found), first=2)
@@ -276,7 +284,7 @@ def _markdown(found: Diff, mode: str) -> str:
             lines.append((signed(left_change), "", "", "", f"{left:,} more"))
         lines.append((f"**{signed(change)}**", "", "", "", "**all**"))
         parts.append(table(("Change", "Before", "After", "Blocks", TITLES[status]), lines, (0, 1, 2, 3)))
-    parts.append(f"**{sum_line(found)}**. {same_line(found)}".strip())
+    parts.append(" ".join(part for part in (f"**{sum_line(found)}**.", same_line(found), measure_line(found)) if part))
     if found.steps is not None:
         parts.append(escape(steps_line(found)))
     if found.limits:

@@ -68,7 +68,7 @@ def render_page(found: Diff, mode: str) -> str:
             reserved=curves(found, "reserved"),
             groups=_groups(found),
             total=diff.sum_line(found),
-            same=diff.same_line(found),
+            same=f"{diff.same_line(found)} {diff.measure_line(found)}".strip(),
             steps_said=diff.steps_line(found),
             steps=[
                 (clean(p.label, 80), size(p.peak_before), size(p.peak_after), diff.signed(p.peak_after - p.peak_before))

@@ -7,15 +7,18 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from oomctl.model.report import Report, StackLine
+from oomctl.model.alloc_conf import ConfIssue
+from oomctl.model.diff import DiffSteps, SettingChange, StepPair
+from oomctl.model.report import Mark, Report, StackLine, StepRow, Steps
 from oomctl.model.stacks import Frame
+from oomctl.report.public import hide_words, private_words, public_function, public_mark, public_path
 
 MODES: Final = ("paths", "all", "none")
 DESCRIPTIONS: Final = {
     "paths": "homes, users, hosts and absolute prefixes shortened",
-    "all": "every name of a file, function or input hashed",
+    "all": "every name of a file, function, input, mark or unknown setting hashed",
     "none": "as recorded",
 }
 
@@ -56,6 +59,10 @@ _KEPT: Final = frozenset(
 )
 """Fields that hold slugs of oomctl's own."""
 _PATHS: Final = frozenset({"file", "path"})
+_SETTINGS: Final = frozenset({"alloc_conf", "recorded_conf"})
+_MARKS: Final = {Steps: "name", StepRow: "label", Mark: "label", DiffSteps: "name", StepPair: "label"}
+_QUOTED: Final = re.compile(r"'([^']*)'")
+_PROCESS: Final = re.compile(r"(?m)^(Process \d+ )(?!python[\d.]*: )(\S.*?)(?=: )")
 _PARTS: Final = 3
 _T = TypeVar("_T")
 
@@ -80,8 +87,7 @@ def redact_record(value: _T, mode: str = "paths") -> _T:
     """
 
     def hashed(record: _T) -> _T:
-        text, path = _hashers(record, [])
-        return _walk(record, text, path)
+        return _walk(record, *_hashers(record, []))
 
     return _redacted(value, mode, hashed)
 
@@ -96,7 +102,11 @@ def _redacted(value: _T, mode: str, hashed: Callable[[_T], _T]) -> _T:
     known = re.compile(rf"\b(?:{named})\b") if users else None
     if mode == "all":
         value = hashed(value)
-    return _walk(value, lambda part: shorten_text(part, known), _shorten_path)
+
+    def text(part: str) -> str:
+        return shorten_text(part, known)
+
+    return _walk(value, text, lambda path: text(_shorten_path(path)))
 
 
 def shorten_text(text: str, users: re.Pattern[str] | None = None) -> str:
@@ -149,8 +159,20 @@ def _names(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(cls) if field.name not in _KEPT)
 
 
-def _walk(value: _T, text: Callable[[str], str], path: Callable[[str], str]) -> _T:
-    """Rebuilds a value of the model with its texts replaced; fields that hold one path go through `path`."""
+def _walk(
+    value: _T,
+    text: Callable[[str], str],
+    path: Callable[[str], str],
+    own: Callable[[Any, str, str], str | None] | None = None,
+) -> _T:
+    """Rebuilds a value of the model with its texts replaced.
+
+    Args:
+        value: A record of the model.
+        text: For texts.
+        path: For fields that hold one path.
+        own: For a field that has a rule of its own, from (record, field, text); None where it has none.
+    """
     seen: dict[str, str] = {}
     paths: dict[str, str] = {}
 
@@ -161,7 +183,7 @@ def _walk(value: _T, text: Callable[[str], str], path: Callable[[str], str]) -> 
 
     def place(part: str) -> str:
         if part not in paths:
-            paths[part] = text(path(part))
+            paths[part] = path(part)
         return paths[part]
 
     def tuple_of(items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -172,10 +194,11 @@ def _walk(value: _T, text: Callable[[str], str], path: Callable[[str], str]) -> 
 
     def go(item: Any) -> Any:
         if isinstance(item, str):
-            new = say(item)
-            return item if new == item else new
+            said = say(item)
+            return item if said == item else said
         if isinstance(item, Frame):
-            frame = Frame(place(item.filename), item.line, say(item.name))
+            told = own(item, "name", item.name) if own is not None else None
+            frame = Frame(place(item.filename), item.line, say(item.name) if told is None else told)
             return item if frame == item else frame
         if isinstance(item, tuple):
             return tuple_of(item)
@@ -189,7 +212,9 @@ def _walk(value: _T, text: Callable[[str], str], path: Callable[[str], str]) -> 
             old = getattr(item, name)
             if not old or isinstance(old, int | float):
                 continue
-            new = place(old) if name in _PATHS and isinstance(old, str) else go(old)
+            new: Any = own(item, name, old) if own is not None and isinstance(old, str) else None
+            if new is None:
+                new = place(old) if name in _PATHS and isinstance(old, str) else go(old)
             if new is not old and new != old:
                 changed[name] = new
         return dataclasses.replace(item, **changed) if changed and not isinstance(item, type) else item
@@ -209,8 +234,7 @@ def _hash_file(path: str) -> str:
 
 
 def _hash_names(report: Report) -> Report:
-    text, path = _hashers(report, _labels(report))
-    return _walk(_without_hosts(_blank(report)), text, path)
+    return _walk(_without_hosts(_blank(report)), *_hashers(report, _labels(report)))
 
 
 def _without_hosts(report: Report) -> Report:
@@ -227,53 +251,133 @@ def _without_hosts(report: Report) -> Report:
     return dataclasses.replace(report, job=_walk(job, text, text))
 
 
-def _hashers(value: Any, labels: list[str]) -> tuple[Callable[[str], str], Callable[[str], str]]:
-    """(for texts, for paths): what replaces the names that occur in a record of the model or in labels."""
-    names: dict[str, str] = {}
-    public: set[str] = {"<module>", "main", "forward", "backward", "step", "__init__", "__call__", ""}
+class _Hashers(NamedTuple):
+    """What replaces names: in texts, in fields that hold a path, and in fields with a rule of their own."""
 
-    def collect(value: Any) -> None:
-        if isinstance(value, StackLine) and value.kind == "folded":
+    text: Callable[[str], str]
+    path: Callable[[str], str]
+    own: Callable[[Any, str, str], str | None]
+
+
+def _hashers(value: Any, labels: list[str]) -> _Hashers:
+    """What replaces the names that occur in a record of the model or in labels.
+
+    A field beside its file is told by that file. In a sentence a name that both the user and a library have is taken
+    for the user's.
+    """
+    names: dict[str, str] = {}
+    public: set[str] = set()
+    settings: set[str] = set()
+
+    def collect(item: Any) -> None:
+        if isinstance(item, StackLine) and item.kind == "folded":
             return
-        file = getattr(value, "file", None) or getattr(value, "filename", None)
-        function = getattr(value, "function", None) or getattr(value, "name", None)
-        library = getattr(value, "kind", "") == "library" or bool(file and _LIBRARY.match(file))
-        if isinstance(file, str) and isinstance(function, str):
-            if library:
-                public.update({re.split(r"[/\\]", file)[-1], function})
-            else:
-                names[re.split(r"[/\\]", file)[-1]] = _hash_file(file)
+        file, function = _place_of(item)
+        if file and function:
+            name = re.split(r"[/\\]", file)[-1]
+            if public_path(file) is None:
+                names[name] = names[file] = _hash_file(file)
+            elif file != "??":
+                public.add(name)
+            if not public_function(file, function):
                 names[function] = _hash(function, "fn")
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            for field in dataclasses.fields(value):
-                collect(getattr(value, field.name))
-        elif isinstance(value, tuple) and not isinstance(value, Frame):
-            for item in value:
-                if not isinstance(item, int | float | str):
-                    collect(item)
+        if dataclasses.is_dataclass(item) and not isinstance(item, type):
+            for field in dataclasses.fields(item):
+                old = getattr(item, field.name)
+                if not isinstance(old, str):
+                    collect(old)
+                elif _marks(item, field.name) and not public_mark(old):
+                    names[old] = _hash_mark(old)
+                elif _settings(item, field.name):
+                    settings.add("".join(old.split()))
+                    names.update((word, _hash(word, "conf")) for word in private_words(old))
+        elif isinstance(item, tuple) and not isinstance(item, Frame):
+            for part in item:
+                if not isinstance(part, int | float | str):
+                    collect(part)
 
     collect(value)
     for label in labels:
         found = re.fullmatch(r"(.*?)(?::\d+)?(?: (\S+))?", label)
         if found and found[1] and "." in found[1]:
-            names.setdefault(re.split(r"[/\\]", found[1])[-1], _hash_file(found[1]))
-            if found[2]:
-                names.setdefault(found[2], _hash(found[2], "fn"))
-    for name in public:
-        names.pop(name, None)
+            name = re.split(r"[/\\]", found[1])[-1]
+            if name in names or (name not in public and public_path(found[1]) is None):
+                names.setdefault(name, _hash_file(found[1]))
+                if found[2] and not public_function("", found[2]):
+                    names.setdefault(found[2], _hash(found[2], "fn"))
     pattern = re.compile(
-        r"(?<!\w)(?:[\w.~…@+-]*[/\\])*("
+        r"(?<!\w)((?:[\w.~…@+-]*[/\\])*)("
         + ("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or "(?!)")
         + r")(?!\w)"
     )
 
     def text(part: str) -> str:
-        return pattern.sub(lambda found: names[found[1]], part)
+        part = _ABSOLUTE.sub(lambda found: path(found[0]), part)
+        part = _PROCESS.sub(lambda found: found[1] + _hash(found[2], "process"), part)
+        return pattern.sub(lambda found: _named(found, names), part)
 
     def path(part: str) -> str:
-        return part if _LIBRARY.match(part) or not part else names.get(re.split(r"[/\\]", part)[-1], _hash_file(part))
+        known = public_path(part)
+        return known if known is not None else _hash_file(part)
 
-    return text, path
+    def quoted(found: re.Match[str]) -> str:
+        piece = found[1].removesuffix("...")
+        theirs = any("".join(piece.split()) in one for one in settings)
+        return f"'{_hash_settings(piece)}'" if theirs else found[0]
+
+    def own(item: Any, field: str, old: str) -> str | None:
+        file, function = _place_of(item)
+        if file and field in ("function", "name") and old == function:
+            return old if public_function(file, old) else _hash(old, "fn")
+        if _marks(item, field):
+            return old if public_mark(old) else _hash_mark(old)
+        if _settings(item, field):
+            return _hash_settings(old)
+        if isinstance(item, ConfIssue) and field == "message":
+            return text(_QUOTED.sub(quoted, old))
+        return None
+
+    return _Hashers(text, path, own)
+
+
+def _place_of(item: Any) -> tuple[str, str]:
+    """(file, function) of a record that has both, else empty texts."""
+    if isinstance(item, Frame):
+        return item.filename, item.name
+    file, function = getattr(item, "file", None), getattr(item, "function", None)
+    return (file, function) if isinstance(file, str) and isinstance(function, str) else ("", "")
+
+
+def _marks(item: Any, field: str) -> bool:
+    """Whether a field holds a name that the program gave to its steps or scopes."""
+    if isinstance(item, Mark) and item.kind != "step":
+        return False
+    return _MARKS.get(type(item)) == field
+
+
+def _settings(item: Any, field: str) -> bool:
+    """Whether a field holds a settings string or a part of one."""
+    return field in _SETTINGS or isinstance(item, SettingChange) or (isinstance(item, ConfIssue) and field == "key")
+
+
+def _hash_mark(label: str) -> str:
+    """A mark's name hashed; the number of a step stays, so that steps still count."""
+    stem = label.rstrip("0123456789")
+    return _hash(stem.rstrip("#_ :") or label, "mark") + label[len(stem.rstrip("#_ :")) :]
+
+
+def _hash_settings(settings: str) -> str:
+    """A settings string with what torch does not know hashed."""
+    return hide_words(settings, lambda word: _hash(word, "conf"))
+
+
+def _named(found: re.Match[str], names: Mapping[str, str]) -> str:
+    """A name's replacement where it is the user's: not inside a public path, not a name of torch's own."""
+    if found[1] and public_path(found[1] + found[2]) is not None:
+        return found[0]
+    if re.search(r"\btorch(?:\.\w+)*\.$", found.string[: found.start()][-80:]):
+        return found[0]
+    return names[found[2]]
 
 
 def _labels(report: Report) -> list[str]:
@@ -293,7 +397,7 @@ def _blank(report: Report) -> Report:
     return dataclasses.replace(
         report,
         culprits=tuple(dataclasses.replace(c, source=None) for c in report.culprits),
-        oom_events=tuple(dataclasses.replace(e, text="") for e in report.oom_events),
+        oom_events=tuple(dataclasses.replace(e, text="", code=("",) * len(e.code)) for e in report.oom_events),
         series=tuple(dataclasses.replace(s, name=_hash(s.name, "series")) for s in report.series),
         others=tuple(_blank(other) for other in report.others),
     )
