@@ -108,7 +108,7 @@ def books(
     non_pytorch = max(own - reserved, 0) if own is not None else None
     outside = unexplained = None
     if total is not None and free is not None:
-        outside = max(total - free - reserved, 0)
+        outside = max(total - free - reserved - (others or 0), 0)
         if non_pytorch is not None and others is not None:
             unexplained = total - free - reserved - non_pytorch - others
     usable = heap.hole_size[split | (whole & of_request(heap, request))] if request is not None else heap.hole_size
