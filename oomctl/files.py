@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -50,6 +51,48 @@ def staged(path: str) -> Iterator[str]:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def staged_folder(path: str) -> Iterator[str]:
+    """A folder to write to on the same disk; at the end its files are in the target folder, or nothing is.
+
+    Files of the same names are replaced, others in the target stay; a target that was not there is made only if there
+    is something for it.
+
+    Args:
+        path: Target, a folder that is there or is to be.
+
+    Raises:
+        OomctlError: The target cannot be written; nothing of it is left behind.
+    """
+    hint = "give another folder"
+    try:
+        target = parent = os.path.abspath(path)
+        while not os.path.lexists(parent):
+            parent = os.path.dirname(parent)
+        temporary = tempfile.mkdtemp(prefix=".oomctl-", dir=parent)
+    except OSError as error:
+        raise OomctlError(f"cannot make {path}: {error.strerror or error}", hint) from error
+    try:
+        yield temporary
+        try:
+            _moved_into(target, temporary)
+        except OSError as error:
+            raise OomctlError(f"cannot write into {path}: {error.strerror or error}", hint) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _moved_into(target: str, temporary: str) -> None:
+    names = sorted(os.listdir(temporary))
+    if not names or os.path.isdir(target):
+        for name in names:
+            os.replace(os.path.join(temporary, name), os.path.join(target, name))
+        return
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    os.chmod(temporary, 0o777 & ~_umask())
+    os.rename(temporary, target)
 
 
 def unwritable(path: str, error: OSError) -> OomctlError:

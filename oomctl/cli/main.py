@@ -14,7 +14,7 @@ from typing import Any, cast
 from oomctl import __version__
 from oomctl._native import version_line
 from oomctl.cli import exits
-from oomctl.cli.output import one_line, silence, write_stderr, write_stdout
+from oomctl.cli.output import one_line, silence, unprintable, write_stderr, write_stdout
 from oomctl.errors import OomctlError, OomctlWarning
 
 REDACTIONS = ("paths", "all", "none")
@@ -121,6 +121,12 @@ def _command(args: list[str]) -> int:
         return _usage(error)
     except SystemExit as error:  # completion ends so, and typer when its help meets a closed pipe
         return exits.OK if isinstance(error.__context__, OSError) else int(error.code or 0)
+    except OSError as error:
+        import traceback
+
+        if any(frame.f_code is typer.echo.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)):
+            raise unprintable(error) from error  # the help and completion, which typer prints
+        raise
     if callable(code):  # a program to run: without the parser's frames below it
         return int(code())
     if code == exits.INTERRUPTED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -29,8 +30,13 @@ def write_stdout(text: str) -> None:
     except BrokenPipeError:
         silence(sys.stdout)
     except OSError as error:
-        silence(sys.stdout)
-        raise OomctlError(f"cannot write to stdout: {error.strerror or error}") from error
+        raise unprintable(error) from error
+
+
+def unprintable(error: OSError) -> OomctlError:
+    """What to tell about a stdout that cannot be written; what it still holds is dropped."""
+    silence(sys.stdout)
+    return OomctlError(f"cannot write to stdout: {error.strerror or error}")
 
 
 def write_stderr(text: str) -> None:
@@ -64,7 +70,8 @@ def silence(stream: TextIO) -> None:
 def write_file(path: str, text: str) -> int:
     """Writes a file whole or not at all: beside the target, then renamed over it.
 
-    Devices and named pipes are written to directly; a link is followed.
+    A character device and a descriptor of this process, such as /dev/stdout or a shell's ``>(...)``, are written to
+    directly; a link is followed.
 
     Args:
         path: Target.
@@ -78,12 +85,9 @@ def write_file(path: str, text: str) -> int:
     """
     data = text.encode("utf-8", "replace")
     try:
-        target = os.path.realpath(path)
-        mode = mode_of(target)
-        if mode is not None and not stat.S_ISREG(mode):
-            if stat.S_ISDIR(mode):
-                raise OomctlError(f"cannot write {path}: it is a directory", "give a file name")
-            with open(path, "wb") as stream:
+        direct = _direct(path)
+        if direct is not None:
+            with open(direct, "wb") as stream:
                 stream.write(data)
         else:
             with staged(path) as temporary, open(temporary, "wb") as stream:
@@ -107,10 +111,45 @@ def check_target(path: str, inputs: Sequence[str] = ()) -> None:
         target = os.path.realpath(path)  # fails where the working folder was removed
         if target in (os.path.realpath(one) for one in inputs):
             raise OomctlError(f"will not write {path}: it is one of the inputs", "give another name")
-        mode = mode_of(target)
-        if mode is None or stat.S_ISREG(mode):
+        direct = _direct(path)
+        if isinstance(direct, int):
+            os.close(direct)
+        if direct is None:
             handle, temporary = tempfile.mkstemp(prefix=".oomctl-", dir=os.path.dirname(target))
             os.close(handle)
             os.unlink(temporary)
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def _direct(path: str) -> str | int | None:
+    """What is written to as it is: the path of a device or a descriptor; None for a file, there or not.
+
+    A named pipe would be waited for until somebody reads it, so it is refused; one that this process was handed is not.
+
+    Raises:
+        OomctlError: It is there, and no file.
+        OSError: It cannot be looked at.
+    """
+    mode = mode_of(path)
+    if mode is not None and stat.S_ISDIR(mode):
+        raise OomctlError(f"cannot write {path}: it is a directory", "give a file name")
+    if mode is not None and stat.S_ISCHR(mode):
+        return path
+    if os.path.abspath(path).startswith(("/dev/", "/proc/")):
+        descriptor = _descriptor_of(path)
+        if descriptor is not None:
+            return descriptor
+    if mode is not None and not stat.S_ISREG(mode):
+        raise OomctlError(f"cannot write {path}: it is no file", "give a file name, or >(command) in bash")
+    return None
+
+
+def _descriptor_of(path: str) -> int | None:
+    """A copy of this process's descriptor that /dev/stdout, /dev/fd/N or /proc/self/fd/N stands for."""
+    found = re.fullmatch(r"/dev/(?:(stdout)|(stderr)|fd/([0-9]{1,6}))|/proc/(?:self|[0-9]+)/fd/([0-9]{1,6})", path)
+    if found is None:
+        return None
+    number = 1 if found[1] else 2 if found[2] else int(found[3] or found[4])
+    there, own = os.stat(path), os.fstat(number)
+    return os.dup(number) if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino) else None

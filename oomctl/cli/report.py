@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ from oomctl.cli.chosen import chosen_redaction, chosen_size
 from oomctl.cli.output import check_target, one_line, write_file, write_stderr, write_stdout
 from oomctl.cli.progress import watched
 from oomctl.cli.terminal import abilities
-from oomctl.errors import OomctlError
+from oomctl.files import staged_folder
 from oomctl.units import format_size
 
 if TYPE_CHECKING:
@@ -95,10 +96,17 @@ def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
     chosen_redaction(wanted.redact)
     for path, _ in wanted.files:
         check_target(path, inputs)
-    with watched() as progress:
-        report = _of_job(inputs, wanted, progress)
+    job = wanted.job if list(inputs) != ["-"] else None
+    if job is not None:
+        with staged_folder(job.pages) if job.pages is not None else contextlib.nullcontext() as folder:
+            with watched() as progress:
+                report, pages = _of_job(inputs, wanted, job, folder, progress)
+            code = _delivered(report, wanted) if report is not None else exits.OK
+        if pages:
+            write_stderr(one_line(f"wrote {pages:,} pages into {job.pages}"))
         if report is not None:
-            return _delivered(report, wanted)
+            return code
+    with watched() as progress:
         evidence = api.load(*inputs, stdin=_stdin(), max_bytes=chosen_size(wanted.max_size), progress=progress)
         report = api.diagnose(
             evidence,
@@ -112,31 +120,25 @@ def report_on(inputs: Sequence[str], wanted: Wanted) -> int:
     return _delivered(report, wanted)
 
 
-def _of_job(inputs: Sequence[str], wanted: Wanted, progress: Progress) -> Report | None:
-    """The report on many ranks; None where the inputs are one incident."""
+def _of_job(
+    inputs: Sequence[str], wanted: Wanted, job: Ranks, folder: str | None, progress: Progress
+) -> tuple[Report | None, int]:
+    """(the report on many ranks, or None where the inputs are one incident; pages written into the folder)."""
     from oomctl import api
 
-    job = wanted.job
-    if job is None or list(inputs) == ["-"]:
-        return None
     pages: dict[str, str] = {}
 
     def each(digest: Digest) -> None:
         if wanted.verbose:
             word = digest.cls.replace("_", " ") or f"not read: {digest.trouble}"
             write_stderr(one_line(f"{digest.name}: {word}"))
-        if job.pages is not None and (report := api.report_of(digest)) is not None:
+        if folder is not None and (report := api.report_of(digest)) is not None:
             name = re.sub(r"[^A-Za-z0-9.-]+", "-", digest.name).strip("-.") or "rank"
             while name in pages.values():
                 name += "-x"
             pages[digest.name] = name
-            write_file(os.path.join(job.pages, f"{name}.html"), _rendered(report, "html", wanted, for_file=True))
+            write_file(os.path.join(folder, f"{name}.html"), _rendered(report, "html", wanted, for_file=True))
 
-    if job.pages is not None:
-        try:
-            os.makedirs(job.pages, exist_ok=True)
-        except OSError as error:
-            raise OomctlError(f"cannot make {job.pages}: {error.strerror or error}", "give another folder") from error
     report = api.diagnose_job(
         *inputs,
         rank_pattern=job.pattern,
@@ -154,14 +156,13 @@ def _of_job(inputs: Sequence[str], wanted: Wanted, progress: Progress) -> Report
         progress=progress,
     )
     if report is None or report.job is None or not pages or job.pages is None:
-        return report
-    write_stderr(one_line(f"wrote {len(pages):,} pages into {job.pages}"))
+        return report, 0
     there = _relative(job.pages, [path for path, fmt in wanted.files if fmt == "html"])
     rows = tuple(
         replace(row, page=f"{there}{quote(pages[row.name])}.html") if row.name in pages else row
         for row in report.job.rows
     )
-    return replace(report, job=replace(report.job, rows=rows))
+    return replace(report, job=replace(report.job, rows=rows)), len(pages)
 
 
 def _relative(folder: str, pages: Sequence[str]) -> str:

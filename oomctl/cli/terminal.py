@@ -23,8 +23,13 @@ def abilities(stream: TextIO | None = None) -> dict[str, Any]:
         "width": min(max(shutil.get_terminal_size((80, 24)).columns, NARROWEST), WIDEST),
         "color": _color(watched),
         "unicode": _unicode(target),
-        "whole_verdict": not watched,
+        # COLUMNS, which shells keep to themselves, is set by somebody who wants lines of that width.
+        "whole_verdict": not watched and not _asked_width(),
     }
+
+
+def _asked_width() -> bool:
+    return os.environ.get("COLUMNS", "").isdecimal() and int(os.environ["COLUMNS"]) > 0
 
 
 def _color(watched: bool) -> bool:

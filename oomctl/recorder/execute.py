@@ -14,11 +14,12 @@ from types import CodeType
 from typing import Final
 
 from oomctl.errors import OomctlError
-from oomctl.recorder.errors_seen import memory_error, trimmed
+from oomctl.recorder.errors_seen import memory_error
 from oomctl.recorder.recording import Recording
 from oomctl.recorder.say import say
 from oomctl.recorder.settings import Settings
 from oomctl.recorder.triggers import require_device
+from oomctl.recorder.uncaught import exit_code, uncaught
 
 LAUNCHERS: Final = (
     "torchrun",
@@ -60,13 +61,10 @@ def execute(target: str, args: Sequence[str], *, module: bool, settings: Setting
     if settings.require_device:
         require_device()
     recording = Recording(settings).start()
+    code, error = _run(target, module, recording)
     interrupted = False
-    try:
-        code = _run(target, module, recording)
-    except KeyboardInterrupt as error:
-        trace = trimmed(error.__traceback__)
-        sys.excepthook(KeyboardInterrupt, error.with_traceback(trace), trace)
-        code, interrupted = 130, True
+    if error is not None:  # outside of any handler, as the hook of a program without us runs
+        code, interrupted = uncaught(error, recording.failed)
     if os.getpid() == process:  # a fork that the program left behind says nothing
         recording.stop()
         _close(recording)
@@ -75,7 +73,8 @@ def execute(target: str, args: Sequence[str], *, module: bool, settings: Setting
     return code
 
 
-def _run(target: str, module: bool, recording: Recording) -> int:
+def _run(target: str, module: bool, recording: Recording) -> tuple[int, BaseException | None]:
+    """(exit code, the exception that nobody caught)."""
     try:
         if module:
             runpy.run_module(target, run_name="__main__", alter_sys=True)
@@ -84,14 +83,12 @@ def _run(target: str, module: bool, recording: Recording) -> int:
         else:
             runpy.run_path(target, run_name="__main__")
     except SystemExit as error:
-        return _exit_code(error, recording)
-    except KeyboardInterrupt:
-        raise
+        if memory_error(error.__context__) is not None:  # a program that says sys.exit(1) in its handler
+            recording.failed(error)
+        return exit_code(error), None
     except BaseException as error:
-        trace = trimmed(error.__traceback__)
-        sys.excepthook(type(error), error.with_traceback(trace), trace)  # tells the recording, too
-        return 1
-    return 0
+        return 1, error
+    return 0, None
 
 
 class _Script(SourceFileLoader):
@@ -114,19 +111,6 @@ def _run_script(target: str) -> None:
     main.__cached__ = None  # type: ignore[attr-defined]
     sys.modules["__main__"] = main
     loader.exec_module(main)
-
-
-def _exit_code(error: SystemExit, recording: Recording) -> int:
-    """As Python's own: None is 0, a number is itself, anything else is printed and is 1."""
-    if memory_error(error.__context__) is not None:  # a program that says sys.exit(1) in its handler
-        recording.failed(error)
-    if error.code is None:
-        return 0
-    if isinstance(error.code, int):
-        return error.code
-    with contextlib.suppress(Exception):
-        print(error.code, file=sys.stderr, flush=True)
-    return 1
 
 
 def _check(target: str, module: bool) -> None:

@@ -85,9 +85,9 @@ def on_exceptions(call: Callable[[BaseException], None]) -> Undo:
     sys.excepthook, threading.excepthook = in_main, in_thread
 
     def undo() -> None:
-        if sys.excepthook is in_main:
+        if getattr(sys, "excepthook", None) is in_main:
             sys.excepthook = main
-        if threading.excepthook is in_thread:
+        if getattr(threading, "excepthook", None) is in_thread:
             threading.excepthook = others
 
     return undo

@@ -8,7 +8,7 @@ from oomctl.model.report import Report
 from oomctl.report import ranks
 from oomctl.report.base import Options
 from oomctl.report.redact import redact
-from oomctl.report.terminal_page import COLOURS, Page
+from oomctl.report.terminal_page import COLOURS, NARROW, Page
 from oomctl.report.texts import cut_right, short_path
 from oomctl.report.texts import width as columns
 from oomctl.report.view import CulpritView, RemedyView, View, build_view
@@ -170,6 +170,11 @@ def _evidence(page: Page, view: View, report: Report, verbose: bool) -> None:
         )
 
 
+def _bar(page: Page, ratio: float, columns: int) -> str:
+    """A bar in a table; none where the page is too narrow for the numbers themselves."""
+    return page.bar(ratio, columns) if page.columns >= NARROW else ""
+
+
 def _holes(page: Page, view: View) -> None:
     holes = view.holes
     assert holes is not None
@@ -180,7 +185,7 @@ def _holes(page: Page, view: View) -> None:
             (row.range, ""),
             (row.count, ""),
             (row.bytes, ""),
-            (page.bar(row.ratio, max(page.columns - 56, 8)), COLOURS["live" if row.fits else "idle_split"]),
+            (_bar(page, row.ratio, max(page.columns - 56, 8)), COLOURS["live" if row.fits else "idle_split"]),
             ("fits" if row.fits else "", ""),
         ]
         for row in filled
@@ -204,7 +209,7 @@ def _steps(page: Page, view: View, verbose: bool) -> None:
     for i, step in enumerate(shown):
         if cut and i == 2:
             rows.append([(f"({cut:,} more)", GREY), *[("", "")] * 4])
-        bar = page.bar(step.ratio, max(page.columns - 66, 6))
+        bar = _bar(page, step.ratio, max(page.columns - 66, 6))
         label = step.label + (" (warm-up)" if step.warmup else "")
         rows.append([(label, ""), (step.floor, ""), (step.change, ""), (step.peak, GREY), (bar, COLOURS["live"])])
     page.table(rows, (1, 2, 3), 0)
@@ -222,9 +227,17 @@ def _culprits(page: Page, view: View, verbose: bool) -> None:
         (culprits.total, "100.0%", culprits.total_blocks),
     ]
     wide = [max(columns(line[i]) for line in numbers) for i in range(3)]
+    narrow = page.columns < NARROW
+    below = 4 if narrow else sum(wide) + 8
 
     def line(cells: tuple[str, str, str], mark: str, where: tuple[str, str], role: str, style: str) -> None:
         left = "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, wide, strict=True))
+        if narrow:
+            page.add("  ", (left, style), "  ", (mark, "bold red"))
+            place = page.fit(*where, page.columns - 4)
+            if place:
+                page.wrap((place, style), (f"  {role}" if role else "", GREY), first=4, rest=6)
+            return
         used = 2 + sum(wide) + 4 + 2 + 2 + (len(role) + 2 if role else 0)
         fitted = page.fit(*where, page.columns - used)
         at = fitted + " " * (page.columns - used - columns(fitted)) if role else fitted
@@ -239,17 +252,15 @@ def _culprits(page: Page, view: View, verbose: bool) -> None:
         if row is culprits.rest:
             continue
         if row.source:
-            room = page.columns - sum(wide) - 10
-            page.add(" " * (sum(wide) + 10), (cut_right(page.say(row.source.strip()), room, page.mark), GREY))
+            room = page.columns - below - 2
+            page.add(" " * (below + 2), (cut_right(page.say(row.source.strip()), room, page.mark), GREY))
         if verbose:
             for at, function, kind in row.stack[row.stack[:1] == ((row.where, row.function, "user"),) :]:
-                page.add(
-                    " " * (sum(wide) + 8), (page.fit(_near(at), function, page.columns - sum(wide) - 8), _dim(kind))
-                )
+                page.add(" " * below, (page.fit(_near(at), function, page.columns - below), _dim(kind)))
         elif row is culprits.rows[0]:
             callers = _callers(row)
             if callers:
-                page.wrap((callers, GREY), first=sum(wide) + 10)
+                page.wrap((callers, GREY), first=below + 2)
     if culprits.total:
         line(numbers[-1], "", ("", ""), "", "bold")
     if any(row.accumulation for row in culprits.rows):

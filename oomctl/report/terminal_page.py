@@ -32,6 +32,11 @@ _ASCII: Final = str.maketrans({
     "”": '"', "’": "'", "×": "x", "≤": "<=", "≥": ">=",
 })  # fmt: skip
 _UNIT: Final = re.compile(r" [KMGTPE]?i?B\b")
+_READABLE: Final = 12
+_READABLE_WHOLE: Final = 24
+"""Columns below which a place or name that was cut tells nothing; on a narrow page there is a line for the whole."""
+NARROW: Final = 60
+"""Columns below which tables have no bars, and rows become several lines."""
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _ASCII_SPARKS: Final = "_.-=+*%#"
@@ -110,6 +115,9 @@ class Page:
     ) -> None:
         """Rows of (text, style) cells in columns; only the cells of one column are ever cut, from the left.
 
+        Where that column would be left with too little to be read, each row becomes several lines, broken between
+        cells.
+
         Args:
             rows: Cells.
             right: Indices of the columns that are aligned to the right.
@@ -123,16 +131,35 @@ class Page:
         columns = [max(width(row[i][0]) for row in cells) for i in range(len(cells[0]))]
         columns = [max(have, least) for have, least in zip(columns, [*widths, *[0] * len(columns)], strict=False)]
         room = self.columns - indent - sum(columns) - 2 * (len(columns) - 1) + columns[cut]
-        columns[cut] = max(min(columns[cut], room), 8)
+        lines = [range(len(columns))]
+        if room < min(columns[cut], _READABLE if self.columns >= NARROW else _READABLE_WHOLE):
+            before = sum(columns[:cut]) + 2 * cut  # a mark before a name stays on its line
+            columns[cut] = min(columns[cut], self.columns - indent - (before if 0 < before < 6 else 2))
+            lines = self._broken(columns, indent, cut)
+        columns[cut] = min(columns[cut], max(room, 8)) if len(lines) == 1 else columns[cut]
         for row in cells:
-            line = Text(" " * indent)
-            for i, (text, style) in enumerate(row):
-                shown = cut_left(text, columns[i], self.mark) if i == cut else text
-                pad = " " * (columns[i] - width(shown))
-                line.append(pad + shown if i in right else shown, style)
-                line.append(("" if i in right else pad) + "  ")
-            line.rstrip()
-            self.lines.append(line)
+            for number, places in enumerate(lines):
+                line = Text(" " * (indent + 2 * bool(number)))
+                for i in places:
+                    text, style = row[i]
+                    shown = cut_left(text, columns[i], self.mark) if i == cut else text
+                    pad = " " * (columns[i] - width(shown))
+                    line.append(pad + shown if i in right else shown, style)
+                    line.append(("" if i in right else pad) + "  ")
+                line.rstrip()
+                if line.plain or not number:
+                    self.lines.append(line)
+
+    def _broken(self, columns: Sequence[int], indent: int, cut: int) -> list[range]:
+        """Which columns of a table stand on each of the lines of a row."""
+        lines: list[range] = []
+        start, used = 0, indent
+        for i, size in enumerate(columns):
+            if i > start and (used + size > self.columns or i == cut + 1):
+                lines.append(range(start, i))
+                start, used = i, indent + 2
+            used += size + 2
+        return [*lines, range(start, len(columns))]
 
     def bar(self, share: float, columns: int) -> str:
         """A bar of a ratio; what is not nothing shows."""

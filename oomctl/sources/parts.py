@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,35 @@ from oomctl.errors import OomctlError
 
 URL: Final = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """An address as against a path."""
+
+
+def opened_member(archive: zipfile.ZipFile, member: str | zipfile.ZipInfo) -> BinaryIO:
+    """A file in an archive.
+
+    Raises:
+        OomctlError: It needs a password.
+        KeyError: There is no such file.
+    """
+    entry = archive.getinfo(member) if isinstance(member, str) else member
+    if entry.flag_bits & 1:
+        raise OomctlError("the zip is encrypted", "unpack it with its password first and give the files in it")
+    return cast("BinaryIO", archive.open(entry))
+
+
+def opened_file(path: str) -> BinaryIO:
+    """A local file, unbuffered; one that is made up while it is read, such as /proc/kmsg, ends where it would wait.
+
+    A FIFO is waited for, as `cat` does: without a writer it would look empty.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    file = open(path, "rb", buffering=0)  # noqa: SIM115 (it is the caller's)
+    status = os.fstat(file.fileno())
+    endless = stat.S_ISREG(status.st_mode) and not status.st_size
+    if os.name != "nt" and (endless or (stat.S_ISCHR(status.st_mode) and not file.isatty())):
+        os.set_blocking(file.fileno(), False)  # of our own opening of it: nobody else reads through it
+    return cast("BinaryIO", file)
 
 
 def members_of(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
@@ -54,12 +84,12 @@ class Part:
                 if self.member and not URL.match(self.path):
                     status = os.stat(self.path)
                     archive = _archive(self.path, status.st_size, status.st_mtime_ns)
-                    file = cast("BinaryIO", stack.enter_context(archive.open(self.member)))
+                    file = stack.enter_context(opened_member(archive, self.member))
                 else:
                     file = stack.enter_context(opened_at(self.path))
                     if self.member:
                         archive = stack.enter_context(zipfile.ZipFile(file))
-                        file = cast("BinaryIO", stack.enter_context(archive.open(self.member)))
+                        file = stack.enter_context(opened_member(archive, self.member))
             except (OSError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
                 raise OomctlError(reason_of(error)) from error
             yield file
@@ -88,7 +118,7 @@ def filesystem(url: str) -> tuple[Any, str]:
 def opened_at(path: str) -> Iterator[BinaryIO]:
     """The bytes of a local path or an address."""
     if not URL.match(path):
-        with open(path, "rb") as file:
+        with opened_file(path) as file:
             yield file
         return
     fs, name = filesystem(path)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 import re
+from itertools import islice
 from typing import Final, NoReturn
 
 from oomctl.errors import OomctlError
@@ -15,6 +17,17 @@ _HINT: Final = hint_for("checkpoint")
 _LEGACY_TORCH: Final = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 """The number 0x1950a86a20f9469cfc6c, with which `torch.save` of torch < 1.6 begins."""
 _NAMES_CODE: Final = b"ci\x93"
+_LONG: Final = b"\x8a\x8b"
+_EMPTY_SET: Final = 0x8F
+_FOREIGN: Final = {
+    _EMPTY_SET: "a set", 0x91: "a frozenset", 0x96: "a bytearray",
+    **dict.fromkeys(b"BC\x8e", "bytes"), **dict.fromkeys(_LONG, "a number of more than 64 bits"), ord("t"): "a tuple",
+}  # fmt: skip
+"""What opcodes make that a snapshot has no use for."""
+_PUTS: Final = ("MEMOIZE", "BINPUT", "LONG_BINPUT")
+_CLOSING: Final = ("APPENDS", "SETITEMS", "ADDITEMS", "FROZENSET", "TUPLE", "LIST", "DICT", "POP_MARK", "OBJ", "INST")
+_MOST_OPCODES: Final = 100_000
+"""Opcodes that are looked at; a pickle that is in step for so long is sound."""
 _CHECKPOINT: Final = re.compile(
     r"(?:torch|numpy|collections\.OrderedDict|transformers|accelerate|argparse\.Namespace|omegaconf|__main__)\b"
 )
@@ -54,6 +67,40 @@ def refuse(data: bytes, found: Walk) -> None:
                 "refused: its memo has an index far beyond its contents, as a file made to exhaust memory has", _HINT
             )
         raise OomctlError("a pickle, but not of a memory snapshot", _HINT)
+    foreign = _foreign(data, found.end)
+    if foreign:
+        raise OomctlError(f"a pickle that holds {foreign}, which no memory snapshot does", _HINT)
+
+
+def _foreign(data: bytes, at: int) -> str:
+    """What an object of a kind that no snapshot holds is, or "" where the bytes at this place may only be damaged.
+
+    A pickler puts each of these objects but numbers into the memo, closes a set with its items, and goes on to a
+    STOP; bytes that were flipped do so hardly ever.
+    """
+    name = _FOREIGN.get(data[at], "")
+    if not name:
+        return ""
+    file = io.BytesIO(data)
+    file.seek(at)
+    open_marks, closed = 0, data[at] != _EMPTY_SET
+    try:
+        for number, (opcode, _, _) in enumerate(islice(pickletools.genops(file), _MOST_OPCODES)):
+            if number == 1 and opcode.name not in _PUTS and data[at] not in _LONG:
+                return ""
+            if number == 2 and opcode.name != "MARK":
+                closed = True  # an empty set
+            if not closed:
+                open_marks += (opcode.name == "MARK") - (opcode.name in _CLOSING)
+                if number > 2 and not open_marks:
+                    if opcode.name != "ADDITEMS":
+                        return ""
+                    closed = True
+            if opcode.name == "STOP":
+                return name if closed and file.tell() == len(data) else ""
+    except Exception:  # pickletools raises nearly any kind on damaged data
+        return ""
+    return name
 
 
 def _global_name(data: bytes, found: Walk) -> str:

@@ -29,9 +29,14 @@ _NUMBER: Final = re.compile(r"[0-9]+")
 _FIELDS: Final = {
     "rank": r"(?P<rank>[0-9]{1,6})",
     "local_rank": r"(?P<local>[0-9]{1,4})",
-    "host": r"(?P<host>[A-Za-z0-9.-]+)",
+    "host": r"(?P<host>[A-Za-z0-9.-]{1,253})",
     **{name: rf"(?P<{name}>[0-9]{{1,4}})" for name in ("tp", "pp", "dp", "ep", "cp", "stage")},
 }
+_LETTERS: Final = ("[0-9]", "[A-Za-z0-9.-]")
+"""What a number is made of, and a host."""
+_LONGEST_PATTERN: Final = 500
+_LONGEST_PATH: Final = 1024
+"""Characters from the end of a path that are looked at; in an archive a name may have 65,535."""
 _AXES: Final = ("pp", "stage", "ep", "tp", "cp", "dp")
 
 
@@ -75,20 +80,21 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
 
     Args:
         text: A regular expression with a group named rank, or a name with {rank}, {local_rank}, {host}, {pp} and the
-            like for what varies and * for anything; None is none.
+            like for what varies, * for anything, also nothing, and ? for one character; None is none.
 
     Raises:
         OomctlError: It names no rank, or is no pattern.
     """
     if text is None:
         return None
+    if len(text) > _LONGEST_PATTERN:
+        raise OomctlError(
+            f"--rank-pattern: {len(text):,} characters; at most {_LONGEST_PATTERN} are taken",
+            "give the part of the name in which the rank stands",
+        )
     try:
-        if "(?P<" in text:
-            found = re.compile(text)
-        else:
-            parts = re.split(r"(\{[a-z_]+\}|\*)", text)
-            found = re.compile("".join(_piece(part) for part in parts))
-    except (re.error, KeyError) as error:
+        found = re.compile(text if "(?P<" in text else _expression(text))
+    except (re.error, KeyError, ValueError, OverflowError, RecursionError) as error:
         raise OomctlError(
             f"--rank-pattern: not understood: {str(error)[:100]}", "write it as 'dump_{rank}_*.pickle'"
         ) from None
@@ -97,10 +103,38 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
     return found
 
 
-def _piece(part: str) -> str:
-    if part == "*":
-        return ".*"
-    return _FIELDS[part[1:-1]] if part.startswith("{") and part.endswith("}") else re.escape(part)
+def _expression(text: str) -> str:
+    """A regular expression for a name with {fields}, * and ?; the time that it takes does not grow with the stars.
+
+    What stands between two stars is looked for once, from the left, and kept where it was found first (a lookahead
+    with a reference to it, which is never gone back into): so k stars take as long as one.
+
+    Raises:
+        KeyError: There is no such field.
+        ValueError: Nothing tells two numbers apart.
+    """
+    if re.search(r"\}(?<!\{host\})\{(?!host\})", text):
+        raise ValueError("two numbers without anything between them")
+    first, *others = re.split(r"\*+", text)
+    found = _chunk(first)
+    for number, chunk in enumerate(filter(None, others)):
+        found += rf"(?=(?P<_{number}>(?s:.*?){_chunk(chunk)}))(?P=_{number})"
+    return found
+
+
+def _chunk(text: str) -> str:
+    """A part without stars; a number or host at its edge is taken whole."""
+    parts = [part for part in re.split(r"(\{[a-z_]+\}|\?)", text) if part]
+    made = ["(?s:.)" if part == "?" else _FIELDS[part[1:-1]] if _is_field(part) else re.escape(part) for part in parts]
+    if parts and _is_field(parts[0]):
+        made.insert(0, f"(?<!{_LETTERS[parts[0] == '{host}']})")
+    if parts and _is_field(parts[-1]):
+        made.append(f"(?!{_LETTERS[parts[-1] == '{host}']})")
+    return "".join(made)
+
+
+def _is_field(part: str) -> bool:
+    return part.startswith("{") and part.endswith("}")
 
 
 def read_name(path: str, pattern: re.Pattern[str] | None = None) -> Name:
@@ -110,7 +144,7 @@ def read_name(path: str, pattern: re.Pattern[str] | None = None) -> Name:
         path: Relative to what the user gave, with any separator.
         pattern: From `pattern_of`; nothing else is then believed about the rank.
     """
-    path = path.replace("\\", "/")
+    path = path[-_LONGEST_PATH:].replace("\\", "/")
     if pattern is not None:
         match = pattern.search(path)
         if match is None:

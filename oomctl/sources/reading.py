@@ -22,7 +22,7 @@ from oomctl.sources.base import Findings, Place
 from oomctl.sources.bundle import files_of_bundle
 from oomctl.sources.content import CHUNK, DEFAULT_MAX_BYTES, Content, Meter, compression, decompressed
 from oomctl.sources.looks import GENERAL_HINT, hint_for, is_refused_text, looks_like
-from oomctl.sources.parts import members_of
+from oomctl.sources.parts import members_of, opened_file, opened_member
 from oomctl.sources.registry import SOURCES
 from oomctl.units import format_size
 
@@ -161,13 +161,12 @@ class _Incident:
             self._stream(path, stdin, None)
             return
         try:
-            # O_NONBLOCK would make a FIFO without a writer look empty, so a FIFO waits, as `cat` does.
-            with open(path, "rb", buffering=0) as file:
+            with opened_file(path) as file:
                 status = os.fstat(file.fileno())
                 if stat.S_ISBLK(status.st_mode):
                     raise OomctlError("a disk device", GENERAL_HINT)
                 regular = stat.S_ISREG(status.st_mode)
-                self._stream(path, file, status.st_size if regular else None)
+                self._stream(path, file, status.st_size or None if regular else None)
         except IsADirectoryError:
             raise OomctlError(
                 "a directory; directories of ranks cannot be read yet", "give the files in it: oomctl diagnose DIR/*"
@@ -245,6 +244,8 @@ class _Incident:
                     )
                 before = len(self.inputs)
                 left = Meter(self.limit, lambda: archive_size)
+                for member in members if all(m.flag_bits & 1 for m in members) else ():
+                    opened_member(archive, member)  # says that a password is needed
                 for member in members:
                     self._member(name, archive, member, containers, left)
                 if len(self.inputs) == before:
@@ -273,7 +274,7 @@ class _Incident:
         full = f"{name}!{member.filename}"
         hashed = _Hashed()
         try:
-            with archive.open(member) as file:
+            with opened_member(archive, member) as file:
                 content = Content(hashed.watch(left.watch(_chunks(file))), containers)
                 self._content(full, content)
         except OomctlError as error:

@@ -44,6 +44,18 @@ def nested(depth: int) -> bytes:
 
 STATE_DICT = b"\x80\x02ccollections\nOrderedDict\n)Rq\x00X\x06\x00\x00\x00weightctorch._utils\n_rebuild_tensor_v2\n)Rs."
 
+
+def encrypted(names: dict[str, bytes]) -> bytes:
+    """A zip whose entries say that they need a password."""
+    data = bytearray(zipped(names))
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = data.find(mark)
+        while at >= 0:
+            data[at + offset] |= 1
+            at = data.find(mark, at + 1)
+    return bytes(data)
+
+
 BAD: dict[str, Callable[[Path], bytes]] = {
     "empty": lambda _: b"",
     "blank": lambda _: b"\n\n   \n",
@@ -61,6 +73,7 @@ BAD: dict[str, Callable[[Path], bytes]] = {
     ),
     "an empty zip": lambda _: zipped({}),
     "a zip of pictures": lambda _: zipped({"a.png": b"\x89PNG\r\n\x1a\n"}),
+    "an encrypted zip": lambda _: encrypted({"a.pickle": b"secret", "b.log": b"secret"}),
     "the first bytes of a snapshot": lambda _: gzip.decompress(SNAPSHOT)[:40],
     "a broken gzip": lambda _: SNAPSHOT[:30],
     "a damaged gzip": lambda _: SNAPSHOT[:20] + bytes(20) + SNAPSHOT[40:],
@@ -96,6 +109,43 @@ def test_refused(kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
     line = refused(["diagnose", str(path)], capfd)
     assert "given.pickle" in line
     assert not spot.exists()
+
+
+FOREIGN = {
+    "a set": ({1, 2}, (4, 5)),
+    "an empty set": (set(), (4, 5)),
+    "sets in a set": ({(1, 2), frozenset([3])}, (4, 5)),
+    "a frozenset": (frozenset([1]), (4, 5)),
+    "bytes": (b"abc", (3, 4, 5)),
+    "a bytearray": (bytearray(b"abc"), (5,)),
+    "a number of more than 64 bits": (1 << 80, (2, 3, 4, 5)),
+    "a tuple": (("a", "b", "c", "d"), (2, 3, 4, 5)),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_what_no_snapshot_holds_is_named(kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A sound pickle is not called damaged; where the same bytes break off, it is."""
+    value, protocols = FOREIGN[kind]
+    path = tmp_path / "given.pickle"
+    for protocol in protocols:
+        data = pickle.dumps({"segments": [], "x": value, "device_traces": [[]]}, protocol=protocol)
+        path.write_bytes(data)
+        said = refused(["diagnose", str(path)], capfd)
+        assert "a pickle that holds " in said
+        assert kind.rpartition(" in ")[2].replace("an empty", "a") in said
+        path.write_bytes(data[:-1])
+        assert "damaged" in refused(["diagnose", str(path)], capfd)
+
+
+def test_an_encrypted_zip_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for names in ({"a.pickle": b"secret"}, {"rank0.pickle": b"secret", "rank1.pickle": b"secret"}):
+        (tmp_path / "given.zip").write_bytes(encrypted(names))
+        assert main(["diagnose", str(tmp_path / "given.zip")]) == 2
+        err = capfd.readouterr().err
+        assert "the zip is encrypted" in err
+        assert len(names) > 1 or "password" in err.splitlines()[1]
+        assert "ZipInfo" not in err
 
 
 def test_the_call_would_have_run(tmp_path: Path) -> None:

@@ -63,10 +63,17 @@ def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize("write", [lambda path: write_file(path, "x"), check_target], ids=["write", "check"])
 @pytest.mark.parametrize(
     ("target", "message"),
-    [("no/such/r.html", "No such file"), ("file/r.html", "Not a directory")],
+    [
+        ("no/such/r.html", "No such file"),
+        ("file/r.html", "Not a directory"),
+        ("pipe", "it is no file"),
+        ("folder", "it is a directory"),
+    ],
 )
 def test_impossible_targets(write: Callable[[str], object], target: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OomctlError, match=message) as raised:
         write(str(tmp_path / target))
     assert raised.value.hint

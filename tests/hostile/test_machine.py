@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from oomctl import _resources, api
+from oomctl import _resources, api, files
+from oomctl.cli import output, report
+from oomctl.cli.main import main
 from oomctl.errors import OomctlError
 from oomctl.sources import reading
 
@@ -29,10 +31,23 @@ def oomctl(*args: str, **options: object) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-@pytest.mark.parametrize("fmt", ["terminal", "json", "html"])
-def test_a_full_disk_under_stdout(fmt: str) -> None:
+@pytest.mark.parametrize(
+    "args",
+    [
+        *(["diagnose", SNAPSHOT, "-f", fmt] for fmt in ("terminal", "json", "html")),
+        ["--help"],
+        ["--version"],
+        ["run", "--help"],
+        ["diagnose", "--help"],
+        ["explain"],
+    ],
+    ids=lambda args: " ".join(args[::-1][:2]),
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_under_stdout(args: list[str], unbuffered: str) -> None:
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "wb") as full:
-        done = oomctl("diagnose", SNAPSHOT, "-f", fmt, stdout=full, stderr=subprocess.PIPE, capture_output=False)
+        done = oomctl(*args, stdout=full, stderr=subprocess.PIPE, capture_output=False, env=env)
     assert done.returncode == 2
     assert done.stderr == b"error: cannot write to stdout: No space left on device\n"
 
@@ -63,6 +78,74 @@ def test_no_home_no_locale_and_an_old_code_page(encoding: str) -> None:
     assert "capacity" in done.stdout.decode(encoding)
     data = json.loads(oomctl("diagnose", SNAPSHOT, "--json", env=env).stdout.decode(encoding))
     assert data["verdict"]["class"] == "capacity"
+
+
+@pytest.mark.parametrize("columns", [40, 50, 60])
+def test_lines_keep_to_the_columns_asked_for(columns: int) -> None:
+    """In a pipe, too; only what has no spaces to break at, or is to be pasted, sticks out."""
+    env = {**os.environ, "PYTHONIOENCODING": "cp1252", "COLUMNS": str(columns), "LC_ALL": "C"}
+    done = oomctl("diagnose", "-v", str(CAPTURES / "kv-cat" / "snapshot.pickle.gz"), env=env)
+    lines = done.stdout.decode("cp1252").splitlines()
+    assert all(len(line) <= columns or "export PYTORCH" in line or " = torch." in line for line in lines)
+    assert any(line.endswith("serve_kv.py:27 decode") for line in lines)
+    piped = oomctl("diagnose", SNAPSHOT, env={k: v for k, v in os.environ.items() if k != "COLUMNS"})
+    assert piped.stdout.splitlines()[0].startswith(b"error[")
+    assert len(piped.stdout.splitlines()[0]) > 80
+
+
+def test_a_pipe_that_is_waited_for_is_no_target(tmp_path: Path) -> None:
+    """A named pipe is refused at once; a descriptor that the shell handed over is written to."""
+    os.mkfifo(tmp_path / "pipe")
+    done = oomctl("diagnose", SNAPSHOT, "--html", str(tmp_path / "pipe"), timeout=60)
+    assert done.returncode == 2
+    assert b"it is no file" in done.stderr.splitlines()[0]
+    for target in ("/dev/stdout", "/dev/fd/1"):
+        done = oomctl("diagnose", SNAPSHOT, "-f", "json", "--html", target, timeout=60)
+        assert (done.returncode, b"</html>" in done.stdout) == (0, True)
+    assert oomctl("diagnose", SNAPSHOT, "--html", "/dev/null").returncode == 0
+
+
+def test_an_input_that_would_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is made up while it is read, such as the kernel's log, ends where there is nothing more yet."""
+    read, write = os.pipe()
+    os.write(write, b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    empty = tmp_path / "kmsg"
+    empty.write_bytes(b"")
+    made_up = os.stat(empty)
+    monkeypatch.setattr(os, "fstat", lambda _: made_up)
+    try:
+        assert len(api.load(f"/dev/fd/{read}").oom_events) == 1
+    finally:
+        os.close(write)
+        os.close(read)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_an_interrupt_leaves_no_pages(there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "new" / "pages"
+    if there:
+        target.mkdir(parents=True)
+        (target / "old.html").write_text("old")
+    original, written = output.write_file, []
+
+    def interrupted(path: str, text: str) -> int:
+        if written:
+            raise KeyboardInterrupt
+        written.append(path)
+        return original(path, text)
+
+    command = ["diagnose", str(CAPTURES / "load-weights"), str(CAPTURES / "kv-cat"), "--pages", str(target), "-j", "1"]
+    monkeypatch.setattr(report, "write_file", interrupted)
+    assert main(command) == 130
+    assert written
+    left = [path.name for path in tmp_path.rglob("*")]
+    assert sorted(left) == (["new", "old.html", "pages"] if there else [])
+    monkeypatch.setattr(report, "write_file", original)
+    assert main(command) == 0
+    pages = sorted(path.name for path in target.iterdir())
+    assert len(pages) > 1 + there
+    assert all(name.endswith(".html") for name in pages)
+    assert target.stat().st_mode & 0o777 == (0o777 & ~files._umask())
 
 
 def test_the_folder_is_gone(tmp_path: Path) -> None:

@@ -47,13 +47,22 @@ def test_known_schemes(path: str, name: Name) -> None:
         ("{host}.{local_rank}.pickle", "nid001.3.pickle", Name(None, 3, "nid001")),
         (r"w(?P<rank>\d+)e(?P<ep>\d+)", "w12e3.pkl", Name(12, stage=(("ep", 3),))),
         ("dump_{rank}.pickle", "rank3.pickle", Name()),
+        ("*{rank}.pickle", "run2_rank12.pickle", Name(12)),
+        ("*" * 50 + "{rank}", "a/rank12", Name(12)),
+        ("*?**?*{rank}?pickle*", "ab12.pickle.gz", Name(12)),
+        ("*0" * 100 + "{rank}x", "0" * 60_000, Name()),
+        ("x{host}y*0*0*0*{rank}z", "xy" * 30_000, Name()),
+        ("{rank}.pickle", "1234567.pickle", Name()),
     ],
 )
 def test_patterns(pattern: str, path: str, name: Name) -> None:
     assert read_name(path, pattern_of(pattern)) == name
 
 
-@pytest.mark.parametrize("pattern", ["dump.pickle", "dump_{nothing}.pickle", "(?P<rank>[", "{host}.pickle"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["dump.pickle", "dump_{nothing}.pickle", "(?P<rank>[", "{host}.pickle", "{rank}{tp}", "{rank}" + "a" * 500],
+)
 def test_patterns_that_name_no_rank(pattern: str) -> None:
     with pytest.raises(OomctlError, match="--rank-pattern"):
         pattern_of(pattern)
