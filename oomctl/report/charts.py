@@ -299,7 +299,7 @@ def map_scale(sizes: Sequence[int], need: int | None) -> int:
     if need is not None and need <= 2 * total:
         scale = max(scale, need)
     # No shelf need be longer than the fullest one: packed again, the shelves come out the same.
-    fullest = length = 0
+    fullest, length = 1, 0
     for size in sizes:
         length = size if length + size > scale else length + size
         fullest = max(fullest, length)

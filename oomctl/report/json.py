@@ -14,13 +14,28 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from oomctl.errors import OomctlError
 from oomctl.model.common import Skipped, VersionRange
-from oomctl.model.log import OomEvent
+from oomctl.model.log import OomEvent, Series
 from oomctl.model.ranks import RankRow
-from oomctl.model.report import Contribution, Piece, Report, Request, SegmentBar, StackLine, Verdict, WhatIfRun
+from oomctl.model.report import (
+    Contribution,
+    HoleBucket,
+    Holes,
+    Piece,
+    Report,
+    Request,
+    SegmentBar,
+    SegmentMap,
+    StackLine,
+    StepRow,
+    Timeline,
+    Verdict,
+    WhatIfRun,
+)
 from oomctl.model.stacks import Frame
 from oomctl.report.base import Options
 from oomctl.report.redact import redact
@@ -52,7 +67,25 @@ SPARSE: Final[dict[type, frozenset[str]]] = {
 PAIRS: Final = frozenset({("EvidenceItem", "numbers")})
 """Fields of (name, value) pairs that become one object."""
 
+MOST: Final = 2**256
+"""Largest number that is read back, of either sign: above any that a log's digits make, and far below a float's end."""
+
+PARALLEL: Final[dict[type, tuple[str, ...]]] = {
+    Timeline: ("event", "time_us", "active", "reserved", "bands.values"),
+    WhatIfRun: ("curve_event", "curve_reserved"),
+    Series: ("steps", "values"),
+}
+"""Columns of one length, where they are there; "bands.values" is that column of each of the bands."""
+
+RISING: Final = frozenset({(Timeline, "event"), (WhatIfRun, "curve_event")})
+"""Columns whose values never fall."""
+
+SIZED: Final = frozenset({SegmentMap, SegmentBar, Piece, Holes, HoleBucket, StepRow, WhatIfRun})
+"""Types drawn to scale whose numbers are bytes, counts and positions: none is below 0. A timeline's may be, where a
+trace frees more than it reserved."""
+
 _MAX_DEPTH: Final = 64
+_HEX: Final = re.compile("-?0x[0-9a-f]{1,16}")
 _RANGE: Final = re.compile(r"(>=|<=)?(\d{1,4})\.(\d{1,4})(?:-(\d{1,4})\.(\d{1,4}))?")
 _EMBEDDED: Final = re.compile(
     rf"<script\b[^>]*\bid=[\"']?{EMBEDDED_ID}[\"']?[^>]*>(.*?)</script>", re.IGNORECASE | re.DOTALL
@@ -227,7 +260,28 @@ def _decode_object(data: Any, cls: Callable[..., _T], path: str, depth: int) -> 
                 raise OomctlError(f"the report is damaged: {path}.{key} is missing")
             values[name] = None if may_be_none else VersionRange()
     made: _T = cls(**values)
+    _check_columns(made, cls, path)
     return made
+
+
+def _check_columns(made: Any, cls: type, path: str) -> None:
+    """Refuses columns of unequal length, and those that fall where they may not."""
+    columns: list[tuple[str, Any]] = []
+    for name in PARALLEL.get(cls, ()):
+        field, _, inner = name.partition(".")
+        value = getattr(made, field)
+        if inner:
+            columns += [(f"{field}[{i}].{inner}", getattr(one, inner)) for i, one in enumerate(value)]
+        elif value is not None:
+            columns.append((field, value))
+    for name, column in columns:
+        if len(column) != len(columns[0][1]):
+            raise OomctlError(
+                f"the report is damaged: {path}.{name} should have as many values as {columns[0][0]}, "
+                f"{len(columns[0][1]):,}, found {len(column):,}"
+            )
+        if (cls, name) in RISING and any(after < before for before, after in pairwise(column)):
+            raise OomctlError(f"the report is damaged: {path}.{name} should never fall")
 
 
 def _decode(data: Any, hint: Any, where: tuple[type, str], path: str, depth: int) -> Any:
@@ -243,24 +297,29 @@ def _decode(data: Any, hint: Any, where: tuple[type, str], path: str, depth: int
     if (where[0].__name__, where[1]) in PAIRS:
         if not isinstance(data, Mapping):
             raise OomctlError(f"the report is damaged: {path} should be an object")
-        return tuple((str(key), _decode_plain(item, int | float, path)) for key, item in data.items())
+        return tuple((str(key), _decode_plain(item, int | float, path, -MOST)) for key, item in data.items())
     origin, args = typing.get_origin(inner), typing.get_args(inner)
     if origin is tuple:
         if not isinstance(data, list | tuple) or (args[-1] is not Ellipsis and len(args) != len(data)):
             raise OomctlError(f"the report is damaged: {path} should be a list")
         inners = [args[0]] * len(data) if args[-1] is Ellipsis else args
+        within = (where[0], "")
         return tuple(
-            _decode(item, part, _NOWHERE, f"{path}[{i}]", depth + 1)
+            _decode(item, part, within, f"{path}[{i}]", depth + 1)
             for i, (item, part) in enumerate(zip(data, inners, strict=True))
         )
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(data, Mapping):
             raise OomctlError(f"the report is damaged: {path} should be an object")
         return {str(k): _decode(v, args[1], _NOWHERE, f"{path}.{k}", depth + 1) for k, v in data.items()}
-    return _decode_plain(data, inner, path)
+    return _decode_plain(data, inner, path, 0 if where[0] in SIZED else -MOST)
 
 
-def _decode_plain(data: Any, hint: Any, path: str) -> Any:
+def _decode_plain(data: Any, hint: Any, path: str, least: int) -> Any:
+    if isinstance(data, int | float) and not isinstance(data, bool) and not least <= data <= MOST:  # so is no NaN
+        raise OomctlError(
+            f"the report is damaged: {path} should be a number from {'0' if least == 0 else '-2^256'} to 2^256"
+        )
     if hint is float and isinstance(data, int | float) and not isinstance(data, bool):
         return float(data)
     wanted = typing.get_args(hint) or (hint,)
@@ -271,10 +330,10 @@ def _decode_plain(data: Any, hint: Any, path: str) -> Any:
 
 
 def _decode_hex(data: Any, path: str) -> int:
-    try:
-        return int(data, 16)
-    except (TypeError, ValueError):
-        raise OomctlError(f"the report is damaged: {path} should be hexadecimal text") from None
+    found = _HEX.fullmatch(data) if isinstance(data, str) else None
+    if found is None:
+        raise OomctlError(f"the report is damaged: {path} should be hexadecimal text of at most 16 digits")
+    return int(found[0], 16)
 
 
 def parse_range(data: Any, path: str = "torch") -> VersionRange:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.fuzz import seeds, snapshots
 from tests.fuzz.names import NAMES
+from tests.report.samples import SAMPLES
 
 INCIDENT = {
     "schema": "oomctl.incident/1", "cause": "oom", "backend": "cuda", "torch": "2.11.0+cu130", "rank": 0, "time_us": 1,
@@ -19,19 +20,24 @@ INCIDENT = {
     "processes": [{"pid": 7, "used": 1 << 30, "own": True}, {"pid": 8, "used": 1 << 30}],
     "environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, "notes": ["a note"],
 }  # fmt: skip
+NUMBERS = (*snapshots.NUMBERS, 10**400, -(10**400), 1e308, float("nan"), float("inf"))
+ODD = (*snapshots.ODD, *NUMBERS, "x" * 10_000, "0x" + "f" * 5000)
+CAPTURES = ("crowded-early", "load-weights", "rounding-waste", "first-step")
 
 
 @functools.cache
 def _saved(name: str, fmt: str) -> str:
     from oomctl import api
 
+    if name in SAMPLES:
+        return api.render(SAMPLES[name](), fmt)
     path = str(seeds.FIXTURES / "captures" / name / "snapshot.pickle.gz")
-    return api.render(api.diagnose(path, whatif=False), fmt)
+    return api.render(api.diagnose(path), fmt)
 
 
 def mutated(rng: random.Random) -> bytes:
     """One file that something happened to."""
-    name = rng.choice(("crowded-early", "load-weights", "rounding-waste", "first-step"))
+    name = rng.choice((*CAPTURES, *SAMPLES))
     way = rng.random()
     if way < 0.15:
         return snapshots.hit(rng, _saved(name, rng.choice(("json", "html"))).encode())
@@ -58,8 +64,8 @@ def _change(rng: random.Random, tree: Any) -> None:
     elif way == 1 and isinstance(value, str):
         parent[key] = rng.choice(NAMES)
     elif way == 2 and isinstance(value, int | float):
-        parent[key] = rng.choice(snapshots.NUMBERS)
+        parent[key] = rng.choice(NUMBERS)
     elif way == 3 and isinstance(value, list):
-        value *= rng.choice((0, 2, 50))
+        value[:] = rng.choice((value * rng.choice((0, 2, 50)), value[1:], value[::-1]))
     else:
-        parent[key] = rng.choice(snapshots.ODD)
+        parent[key] = rng.choice(ODD)

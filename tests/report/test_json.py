@@ -19,6 +19,7 @@ from oomctl.report.schema import schema
 from .samples import SAMPLES, fragmentation, hostile
 
 VALIDATOR = jsonschema.Draft202012Validator(schema())
+TIMELINE = to_json(fragmentation())["timeline"]
 texts = st.text(max_size=300) | st.sampled_from(["</script>", "\x1b]8;;x\x07", "\u202e\u2028", "\ud800", "a" * 10_000])
 versions = st.none() | st.tuples(st.integers(0, 9), st.integers(0, 99))
 
@@ -74,6 +75,12 @@ def test_any_range_is_read_back(low: tuple[int, int] | None, high: tuple[int, in
         ({"torch": "2.x"}, "report.torch should be a range"),
         ({"others": [{}]}, "report.others[0].oomctl_version is missing"),
         ({"budget": {"reserved": True}}, "report.budget.reserved should be int"),
+        ({"budget": {"reserved": 10**400}}, "report.budget.reserved should be a number from -2^256 to 2^256"),
+        ({"recovered_ooms": float("nan")}, "report.recovered_ooms should be a number"),
+        ({"holes": {"need": 1, "largest": -1}}, "report.holes.largest should be a number from 0"),
+        ({"timeline": {**TIMELINE, "event": []}}, "report.timeline.time_us should have as many values as event, 0"),
+        ({"timeline": {**TIMELINE, "event": TIMELINE["event"][::-1]}}, "report.timeline.event should never fall"),
+        ({"request": {"stream": "0x" + "f" * 17}}, "report.request.stream should be hexadecimal text"),
     ],
 )
 def test_damaged_reports_are_refused_with_the_place(change: dict[str, object], said: str) -> None:
