@@ -126,7 +126,8 @@ def test_an_interrupt_leaves_no_pages(there: bool, tmp_path: Path, monkeypatch: 
     if there:
         target.mkdir(parents=True)
         (target / "old.html").write_text("old")
-    original, written = output.write_file, []
+    original = output.write_file
+    written: list[str] = []
 
     def interrupted(path: str, text: str) -> int:
         if written:
