@@ -369,7 +369,7 @@ def _class_of(evidence: Evidence) -> str:
 
 
 def render_holdings(found: Holdings, fmt: str = "terminal", **options: Any) -> str:
-    """Holdings as text: "terminal" (options columns, color, unicode, verbose) or "json"."""
+    """Holdings as text: "terminal" (options columns, color, unicode, verbose) or "json"; redact as for `render`."""
     from oomctl.report.holdings import render_holdings as render_page
 
     return render_page(found, fmt, **options)

@@ -25,6 +25,7 @@ def culprits(
     user_root: options.UserRoot = None,
     max_size: options.MaxSize = None,
     verbose: options.Verbose = False,
+    redact: options.Redact = None,
 ) -> int:
     """List who holds the live bytes at one moment; the rows sum to what is live.
 
@@ -33,14 +34,22 @@ def culprits(
     """
     from oomctl import api
 
+    options.chosen_redaction(redact)
     with watched() as progress:
         evidence = api.load(*snapshot, max_bytes=options.chosen_size(max_size), progress=progress)
         found = api.holdings(evidence, at=at, by=by, device=device, user_roots=tuple(user_root or ()))
     if json:
-        write_stdout(api.render_holdings(found, "json"))
+        write_stdout(api.render_holdings(found, "json", redact=redact))
         return exits.OK
     able = abilities()
     write_stdout(
-        api.render_holdings(found, columns=able["width"], color=able["color"], unicode=able["unicode"], verbose=verbose)
+        api.render_holdings(
+            found,
+            columns=able["width"],
+            color=able["color"],
+            unicode=able["unicode"],
+            verbose=verbose,
+            redact=redact,
+        )
     )
     return exits.OK

@@ -8,6 +8,7 @@ from oomctl import __version__
 from oomctl.errors import OomctlError
 from oomctl.model.holdings import HoldingRow, Holdings
 from oomctl.report.json import encode, pretty
+from oomctl.report.redact import redact_record
 from oomctl.report.terminal_page import Page
 from oomctl.report.texts import clean, percent, place, plural, ratio, sentence, size
 
@@ -27,6 +28,7 @@ def render_holdings(
     color: bool = False,
     unicode: bool = True,
     verbose: bool = False,
+    redact: str | None = None,
 ) -> str:
     """Holdings in one format.
 
@@ -37,6 +39,7 @@ def render_holdings(
         color: Write ANSI colours.
         unicode: False writes ASCII only.
         verbose: Every row.
+        redact: "paths", "all" or "none", the default.
 
     Returns:
         Text that ends in a newline.
@@ -44,6 +47,7 @@ def render_holdings(
     Raises:
         OomctlError: No such format.
     """
+    found = redact_record(found, redact or "none")
     if fmt == "json":
         return pretty(holdings_json(found)) + "\n"
     if fmt != "terminal":

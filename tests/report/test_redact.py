@@ -18,7 +18,7 @@ from oomctl.report import render
 from oomctl.report.base import Options
 from oomctl.report.diff import render_diff
 from oomctl.report.holdings import render_holdings
-from oomctl.report.redact import redact, redact_record
+from oomctl.report.redact import redact
 
 from .samples import leak
 
@@ -167,7 +167,7 @@ def test_comparisons(fmt: str) -> None:
 def test_holdings(fmt: str) -> None:
     row = HoldingRow(10, 1, 1.0, FILE, 7, FUNCTION, STACK)
     found = Holdings((INPUT,), Device(), "peak", 5, 10, None, "stack", 10, 0, 20, 1, (row,))
-    assert "secret" not in render_holdings(redact_record(found, "all"), fmt, verbose=True)
+    assert "secret" not in render_holdings(found, fmt, verbose=True, redact="all")
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
