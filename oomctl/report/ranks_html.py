@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from oomctl.model.ranks import Job
+from oomctl.model.ranks import Job, RankRow
 from oomctl.model.report import Report
 from oomctl.report import ranks
 from oomctl.report.texts import clean, place, sentence, size
@@ -13,6 +14,8 @@ from oomctl.report.texts import clean, place, sentence, size
 ROWS: Final = 96
 STRIP: Final = 512
 """Bars of the strip of peaks; ranks beyond share one, the highest counts."""
+_BESIDE: Final = re.compile(r"(?![/\\])[^:\\?#\x00-\x1f]{1,400}\.html")
+"""A path from the page's own folder: no scheme, no host."""
 LINKS: Final = 1024
 """Ranks whose own pages are linked in the list of all."""
 _KEYS: Final = {"first": "o2", "followed": "o2", "failed": "o2", "outlier": "o5"}
@@ -81,7 +84,9 @@ def job_view(report: Report, severity: str, every: Job | None = None, rows: int 
         failed=f"{job.failed:,}",
         missing=ranks.missing_words(job),
         strip=_strip(views),
-        links=tuple((view.name, row.page) for view, row in zip(views, job.rows, strict=True) if row.page)[:LINKS],
+        links=tuple((view.name, page) for view, row in zip(views, job.rows, strict=True) if (page := _page(row)))[
+            :LINKS
+        ],
         rows=tuple(_Row(views[i], _link(job, i, sections)) for i in kept),
         left=ranks.left_words(counts),
         staged=any(view.stage for view in views),
@@ -104,9 +109,12 @@ def job_view(report: Report, severity: str, every: Job | None = None, rows: int 
 
 def _link(job: Job, i: int, sections: dict[int, str]) -> str:
     row = job.rows[i]
-    if row.page:
-        return row.page
-    return sections.get(row.rank, "") if row.rank is not None else ""
+    return _page(row) or (sections.get(row.rank, "") if row.rank is not None else "")
+
+
+def _page(row: RankRow) -> str:
+    """The rank's page beside this one; a saved report may name any address, and only files are linked to."""
+    return row.page if _BESIDE.fullmatch(row.page or "") else ""
 
 
 def _strip(views: tuple[ranks.RowView, ...]) -> tuple[tuple[float, float, float, str, str], ...]:

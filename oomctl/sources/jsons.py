@@ -13,7 +13,7 @@ from oomctl.sources.base import Findings, Place
 from oomctl.sources.content import Content
 
 _SNAPSHOT: Final = re.compile(rb'"(?:segments|device_traces|total_size|segment_type)"\s*:')
-_REPORT: Final = re.compile(rb'"schema"\s*:\s*"oomctl\.report/')
+_OWN: Final = re.compile(rb'"schema"\s*:\s*"oomctl\.(?:report|diff|culprits|whatif|conf)/')
 
 _LIST, _STRING, _DICT = 64, 60, 240
 """Bytes in memory of an empty list, a short string and a small dict, with the pointer to each."""
@@ -34,13 +34,20 @@ class JsonSource:
     def sniff(self, head: bytes) -> bool:
         """Whether it starts as JSON and names a key that only these have."""
         start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-        return start in (b"{", b"[") and bool(_SNAPSHOT.search(head) or _REPORT.search(head))
+        return start in (b"{", b"[") and bool(_SNAPSHOT.search(head) or _OWN.search(head))
 
     def read(self, content: Content, place: Place, progress: Progress) -> Findings:
         """Parses it."""
         data = load_json(content.whole())
-        if isinstance(data, dict) and str(data.get("schema", "")).startswith("oomctl.report/"):
+        schema = str(data.get("schema", "")) if isinstance(data, dict) else ""
+        if schema.startswith("oomctl.report/"):
             return Findings("report", "json", VersionRange(), report=data)
+        if schema.startswith("oomctl."):
+            command = schema.removeprefix("oomctl.").partition("/")[0][:20]
+            raise OomctlError(
+                f"what oomctl {command} printed, not a snapshot, a log or a report",
+                "give what it was made from, or a report that oomctl diagnose saved",
+            )
         from oomctl.sources.snapshot_objects import snapshot_from_objects
 
         snapshot = snapshot_from_objects(data)

@@ -78,6 +78,16 @@ def test_a_report_is_read_back(suffix: str, tmp_path: Path, capfd: Captured) -> 
     assert {key for key in first if again.get(key) != first[key]} <= pictures
 
 
+@pytest.mark.parametrize(
+    "command", [["diff", *paths("kv-cat")[:1] * 2], ["whatif", *paths("kv-cat")[:1]], ["conf", ""]]
+)
+def test_other_outputs_are_no_input(command: list[str], tmp_path: Path, capfd: Captured) -> None:
+    assert main([*command, "--json"]) == 0
+    (tmp_path / "printed.json").write_text(capfd.readouterr().out)
+    assert main(["diagnose", str(tmp_path / "printed.json")]) == 2
+    assert f"what oomctl {command[0]} printed" in capfd.readouterr().err
+
+
 def test_a_report_is_no_evidence(tmp_path: Path, capfd: Captured) -> None:
     target = tmp_path / "report.json"
     assert main(["diagnose", *paths("load-weights"), "-o", str(target)]) == 0

@@ -121,6 +121,14 @@ def test_outputs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [r["role"] for r in data["job"]["rows"] if r["rank"] == 3] == ["first"]
 
 
+@pytest.mark.parametrize("page", ["javascript:alert(1)", "//host/a.html", "http://host/a.html", "/etc/a.html", "a.exe"])
+def test_links_lead_to_files_beside_the_page(report: Report, page: str) -> None:
+    assert report.job is not None
+    rows = tuple(replace(row, page=page) for row in report.job.rows)
+    shown = api.render(replace(report, job=replace(report.job, rows=rows)), "html")
+    assert page not in re.findall(r'href="([^"]+)"', shown)
+
+
 def test_markdown_and_redaction(report: Report) -> None:
     text = api.render(report, "markdown")
     assert text.startswith("### Rank 3 of 9 failed first")
