@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -76,6 +77,18 @@ def test_a_report_is_read_back(suffix: str, tmp_path: Path, capfd: Captured) -> 
     again = printed_json(["diagnose", str(target), "--json", *redact], capfd)
     pictures = {"timeline", "segment_map", "steps", "whatif"} if suffix == ".html" else set()  # thinned in the page
     assert {key for key in first if again.get(key) != first[key]} <= pictures
+
+
+@pytest.mark.parametrize("traces", [None, [], [[], []]])
+def test_an_empty_snapshot(traces: list | None, tmp_path: Path, capfd: Captured) -> None:
+    """What a process without CUDA dumps, or one that turned the history off first and held nothing."""
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps([] if traces is None else {"segments": [], "device_traces": traces}))
+    assert main(["diagnose", str(path)]) == 2
+    assert capfd.readouterr().err.startswith("error: an empty memory snapshot")
+    beside = printed_json(["diagnose", "--json", str(path), paths("kv-cat")[1]], capfd)
+    assert beside["verdict"]["class"] == "fragmentation"
+    assert "the snapshot" in [limit["what"] for limit in beside["limits"]]
 
 
 @pytest.mark.parametrize(
