@@ -30,6 +30,8 @@ _SNAPSHOTS: Final = (".pickle", ".pkl", ".p", ".json", ".html", ".htm", ".snapsh
 _PACKED: Final = (".gz", ".xz", ".bz2", ".zst")
 _PICTURES: Final = re.compile(r"(?:plot|flamegraph|trace_plot)\.html?$", re.IGNORECASE)
 """Pages that trainers write beside the snapshot and of it."""
+_DUMPED: Final = re.compile(r"rank|snapshot|dump|mem|oom|report")
+"""What the name of a snapshot or report in JSON says; folders are full of other JSON, such as config.json."""
 _MAGIC: Final = re.compile(r"[*?\[]")
 _FAILURE: Final = re.compile(r"oom|_exit(?:[/\\]|$)|out.?of.?memory|exception|crash", re.IGNORECASE)
 
@@ -306,6 +308,8 @@ def _is_wanted(name: str) -> bool:
     plain = _plain(name)
     if name.startswith(".") or _PICTURES.search(plain):
         return False
+    if plain.endswith(".json"):
+        return bool(_DUMPED.search(plain)) or read_name(plain).key is not None
     return plain.endswith((*_TEXTS, *_SNAPSHOTS)) or "memory_snapshot" in plain
 
 

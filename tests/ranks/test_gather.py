@@ -69,6 +69,11 @@ FOLDERS = {
         {"rank 0": ["rank0/stderr.log"], "rank 1": ["rank1/stderr.log"]},
     ),
     "one incident": (["snapshot.pickle", "train.log"], None),
+    "one incident beside other JSON": (["snapshot.pickle", "train.log", "config.json", "trainer_state.json"], None),
+    "snapshots in JSON": (
+        ["snapshot_rank0.json", "snapshot_rank1.json", "args.json"],
+        {"rank 0": ["snapshot_rank0.json"], "rank 1": ["snapshot_rank1.json"]},
+    ),
 }
 
 
