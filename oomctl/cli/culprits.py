@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from oomctl.cli import exits, options
+from oomctl.cli.chosen import chosen_redaction, chosen_size
 from oomctl.cli.output import write_stdout
 from oomctl.cli.progress import watched
 from oomctl.cli.terminal import abilities
@@ -34,9 +35,9 @@ def culprits(
     """
     from oomctl import api
 
-    options.chosen_redaction(redact)
+    chosen_redaction(redact)
     with watched() as progress:
-        evidence = api.load(*snapshot, max_bytes=options.chosen_size(max_size), progress=progress)
+        evidence = api.load(*snapshot, max_bytes=chosen_size(max_size), progress=progress)
         found = api.holdings(evidence, at=at, by=by, device=device, user_roots=tuple(user_root or ()))
     if json:
         write_stdout(api.render_holdings(found, "json", redact=redact))

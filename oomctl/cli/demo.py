@@ -10,6 +10,7 @@ import typer
 
 from oomctl import _resources
 from oomctl.cli import exits, options
+from oomctl.cli.chosen import chosen_files, chosen_format
 from oomctl.cli.output import write_stdout
 from oomctl.cli.report import Wanted, report_on
 from oomctl.errors import OomctlError
@@ -40,7 +41,7 @@ def demo(
         return exits.OK
     if case not in cases:
         raise OomctlError(f"no recorded failure {case!r}", "oomctl demo lists them: " + ", ".join(cases))
-    wanted = Wanted(fmt=options.chosen_format(fmt, json), files=options.chosen_files(html, output), verbose=verbose)
+    wanted = Wanted(fmt=chosen_format(fmt, json), files=chosen_files(html, output), verbose=verbose)
     with as_file(cases[case]) as folder:
         present = [folder / name for name in INPUTS if (folder / name).is_file()]
         return report_on([str(path) for path in present], wanted)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from oomctl.cli import options
+from oomctl.cli.chosen import chosen_classes, chosen_files, chosen_format
 from oomctl.cli.report import Ranks, Wanted, report_on
 
 
@@ -43,11 +44,11 @@ def diagnose(
     and which ranks hold what the others do not. Addresses such as s3:// are read where fsspec reaches them.
     """
     wanted = Wanted(
-        fmt=options.chosen_format(fmt, json),
-        files=options.chosen_files(html, output),
+        fmt=chosen_format(fmt, json),
+        files=chosen_files(html, output),
         device=device,
         rank=rank,
-        fail_on=options.chosen_classes(fail_on),
+        fail_on=chosen_classes(fail_on),
         redact=redact,
         torch=torch,
         user_roots=tuple(user_root or ()),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oomctl.cli import exits, options
+from oomctl.cli.chosen import chosen_files, chosen_format, chosen_redaction, chosen_size
 from oomctl.cli.output import check_target, one_line, write_file, write_stderr, write_stdout
 from oomctl.cli.progress import watched
 from oomctl.cli.report import FILE_WIDTH
@@ -60,12 +61,12 @@ def diff(
     """
     from oomctl import api
 
-    chosen = options.chosen_format(fmt, json)
-    files = options.chosen_files(html, output)
-    options.chosen_redaction(redact)
+    chosen = chosen_format(fmt, json)
+    files = chosen_files(html, output)
+    chosen_redaction(redact)
     for path, _ in files:
         check_target(path, [before, after])
-    most = options.chosen_size(max_size)
+    most = chosen_size(max_size)
     with watched() as progress:
         progress("reading", 0.0)
         first = api.load(before, max_bytes=most)

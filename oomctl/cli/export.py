@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from oomctl.cli import exits, options
+from oomctl.cli.chosen import chosen_size
 from oomctl.cli.output import check_target, one_line, write_stderr
 from oomctl.cli.progress import watched
 
@@ -67,7 +68,7 @@ def export(
 
     check_target(to, [name for name in inputs if name != "-"])
     with watched() as progress:
-        evidence = api.load(*inputs, max_bytes=options.chosen_size(max_size), progress=progress)
+        evidence = api.load(*inputs, max_bytes=chosen_size(max_size), progress=progress)
         remarks = api.export(
             evidence,
             to,
@@ -77,7 +78,7 @@ def export(
             last=last,
             around=around,
             reduce=reduce,
-            limit=options.chosen_size(limit, "--limit"),
+            limit=chosen_size(limit, "--limit"),
             device=device,
             progress=progress,
         )

@@ -14,10 +14,10 @@ from typing import Any, cast
 from oomctl import __version__
 from oomctl._native import version_line
 from oomctl.cli import exits
+from oomctl.cli.chosen import REDACTIONS
 from oomctl.cli.output import one_line, silence, unprintable, write_stderr, write_stdout
 from oomctl.errors import OomctlError, OomctlWarning
 
-REDACTIONS = ("paths", "all", "none")
 PLAIN_FLAGS = {"--json": "json", "--verbose": "verbose", "-v": "verbose"}
 """Flags that `diagnose` and `summary` share, by the parameter that they make true."""
 

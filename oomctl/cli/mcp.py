@@ -70,7 +70,7 @@ def whatif(snapshot: str, confs: list[str] | None = None, limit: str | None = No
         fit: Also find the smallest limit at which everything is served.
     """
     from oomctl import api
-    from oomctl.cli.options import chosen_size
+    from oomctl.cli.chosen import chosen_size
 
     found = api.what_if(snapshot, confs, limit=chosen_size(limit, "limit"), fit=fit)
     return api.render_whatif(found, "json")

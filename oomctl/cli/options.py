@@ -6,25 +6,7 @@ from typing import Annotated
 
 import typer
 
-from oomctl.cli.chosen import (
-    FORMATS,
-    REDACTIONS,
-    chosen_classes,
-    chosen_files,
-    chosen_format,
-    chosen_redaction,
-    chosen_size,
-)
-
-__all__ = [
-    "FORMATS",
-    "REDACTIONS",
-    "chosen_classes",
-    "chosen_files",
-    "chosen_format",
-    "chosen_redaction",
-    "chosen_size",
-]
+from oomctl.cli.chosen import FORMATS
 
 Inputs = Annotated[list[str], typer.Argument(metavar="INPUT", help="Snapshots, logs, directories, or - for stdin.")]
 Format = Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from oomctl.cli import options
+from oomctl.cli.chosen import chosen_classes, chosen_files, chosen_format
 from oomctl.cli.output import write_stderr
 from oomctl.cli.report import Wanted, report_on
 
@@ -35,11 +36,11 @@ def summary(
     Without INPUT it reads what is pasted into the terminal or piped in.
     """
     wanted = Wanted(
-        fmt=options.chosen_format(fmt, json),
-        files=options.chosen_files(html, output),
+        fmt=chosen_format(fmt, json),
+        files=chosen_files(html, output),
         device=device,
         rank=rank,
-        fail_on=options.chosen_classes(fail_on),
+        fail_on=chosen_classes(fail_on),
         redact=redact,
         torch=torch,
         max_size=max_size,

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from oomctl.cli import exits, options
+from oomctl.cli.chosen import chosen_size
 from oomctl.cli.output import write_stdout
 from oomctl.cli.progress import watched
 from oomctl.cli.terminal import abilities
-from oomctl.errors import OomctlError
 
 MANY_EVENTS = 100_000
 """Events from which on starting a process a core pays."""
@@ -50,7 +50,7 @@ def whatif(
         found = api.what_if(
             evidence,
             conf,
-            limit=_size(limit),
+            limit=chosen_size(limit, "--limit"),
             fit=fit,
             device=device,
             torch=torch,
@@ -65,19 +65,3 @@ def whatif(
         api.render_whatif(found, "terminal", columns=able["width"], color=able["color"], unicode=able["unicode"])
     )
     return exits.OK
-
-
-def _size(text: str | None) -> int | None:
-    """Bytes of ``--limit``.
-
-    Raises:
-        OomctlError: Not a size.
-    """
-    from oomctl.units import parse_size
-
-    if text is None:
-        return None
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise OomctlError(f"--limit: {error}", "write it as 24GiB") from error
