@@ -83,7 +83,7 @@ def chosen_redaction(redact: str | None) -> str | None:
     return redact
 
 
-def chosen_size(text: str | None, option: str = "--max-size") -> int | None:
+def chosen_size(text: str | None, option: str = "--max-size", example: str = "20GiB") -> int | None:
     """Bytes of an option such as ``--max-size``.
 
     Raises:
@@ -96,4 +96,4 @@ def chosen_size(text: str | None, option: str = "--max-size") -> int | None:
     try:
         return parse_size(text)
     except ValueError as error:
-        raise OomctlError(f"{option}: {error}", "write it as 20GiB") from error
+        raise OomctlError(f"{option}: {error}", f"write it as {example}") from error

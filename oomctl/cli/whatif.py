@@ -50,7 +50,7 @@ def whatif(
         found = api.what_if(
             evidence,
             conf,
-            limit=chosen_size(limit, "--limit"),
+            limit=chosen_size(limit, "--limit", "24GiB"),
             fit=fit,
             device=device,
             torch=torch,
