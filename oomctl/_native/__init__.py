@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Final
+from typing import Any, Final, TypeVar, cast
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 ENGINE_VARIABLE: Final = "OOMCTL_ENGINE"
 """Environment variable that forces the Python code with the value "pure"."""
@@ -38,6 +41,18 @@ def kernel(name: str) -> ModuleType | None:
         return import_module(f"oomctl._native.{name}")
     except ImportError:
         return None
+
+
+def function(module: str, name: str, otherwise: _Function) -> _Function:
+    """A kernel's function, or the one of Python's that does the same.
+
+    Args:
+        module: See `kernel`.
+        name: Of the function in it.
+        otherwise: Taken where there is no kernel.
+    """
+    native = kernel(module)
+    return otherwise if native is None else cast("_Function", getattr(native, name))
 
 
 def give_back_memory() -> None:

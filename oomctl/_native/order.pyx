@@ -120,14 +120,14 @@ def pairs(
         end: An action behind which a life begins too, -1 for none.
 
     Returns:
-        int32[6, lives], by address and time: the rows of a life's first event, its alloc, its first free_requested
-        and its last one, its first free_completed and its last one, -1 where there is none; bool[lives], whether the
-        life before it is of the same address.
+        int32[4, lives], by address and time: the rows of a life's first event (an alloc, if it has one), its first
+        free_requested and its last one, and its first free_completed, -1 where there is none; bool[lives], whether
+        the life before it is of the same address.
     """
     cdef Py_ssize_t i, n = action.shape[0], m = order.shape[0], count = 0
     cdef int32_t row, life = -1
     cdef uint8_t kind
-    cdef bint begins, ended = False
+    cdef bint ended = False
     cdef uint64_t place, before = 0
     cdef vector[uint8_t] begin
     if address.shape[0] != n:
@@ -147,7 +147,7 @@ def pairs(
                 (&begin.at(i))[0] = 1
                 count += 1
             before, ended = place, kind == end
-    made = np.full((6, count), -1, np.int32)
+    made = np.full((4, count), -1, np.int32)
     follows = np.zeros(count, np.bool_)
     cdef int32_t[:, ::1] out = made
     cdef uint8_t[::1] same = follows.view(np.uint8)
@@ -159,14 +159,10 @@ def pairs(
                 life += 1
                 out[0, life] = row
                 same[life] = begin.at(i) == 1
-            if kind == ALLOC:
-                out[1, life] = row
-            elif kind == FREE_REQUESTED:
-                if out[2, life] < 0:
-                    out[2, life] = row
+            if kind == FREE_REQUESTED:
+                if out[1, life] < 0:
+                    out[1, life] = row
+                out[2, life] = row
+            elif kind == FREE_COMPLETED and out[3, life] < 0:
                 out[3, life] = row
-            elif kind == FREE_COMPLETED:
-                if out[4, life] < 0:
-                    out[4, life] = row
-                out[5, life] = row
     return made, follows

@@ -148,7 +148,7 @@ def read_requests(device: DeviceSnapshot) -> Requests:
 
     rows = _Rows()
     lives = _Lives(trace)
-    allocs = lives.alloc[lives.has_alloc]
+    allocs = lives.first[lives.has_alloc]
     rows.add(
         Op.ALLOC,
         allocs,
@@ -220,8 +220,7 @@ class _Lives:
 
     Attributes:
         has_alloc: bool[lives]; False for blocks from before the trace.
-        first: int32[lives], trace index of the life's first event.
-        alloc: int32[lives], trace index of its alloc (equal to `first`).
+        first: int32[lives], trace index of the life's first event, its alloc where it has one.
         requested: int32[lives], trace index of its free_requested, -1 for none.
         completed: int32[lives], trace index of its free_completed, -1 for none.
         successor: int32[lives], trace index of the next alloc at the same address, -1 for none.
@@ -229,15 +228,12 @@ class _Lives:
     """
 
     def __init__(self, trace: Trace) -> None:
-        native = _native.kernel("order")
-        made, follows = (paired if native is None else native.pairs)(
-            trace.action, trace.address, trace.by_address(), -1
-        )
-        self.first = self.alloc = made[0]
-        self.has_alloc: NDArray[np.bool_] = made[1] >= 0
-        self.requested, self.completed = made[2], made[4]
+        pairs = _native.function("order", "pairs", paired)
+        made, follows = pairs(trace.action, trace.address, trace.by_address(), -1)
+        self.first, self.requested, _, self.completed = made
+        self.has_alloc: NDArray[np.bool_] = trace.action[self.first] == Action.ALLOC
         self.successor = np.full(len(follows), -1, np.int32)
-        self.successor[:-1][follows[1:]] = made[0][1:][follows[1:]]
+        self.successor[:-1][follows[1:]] = self.first[1:][follows[1:]]
         # A completion that a later call brought about, such as a flush, carries that call's stack.
         both = (self.requested >= 0) & (self.completed == self.requested + 1)
         self.at_once: NDArray[np.bool_] = both & (trace.stack[self.requested] == trace.stack[self.completed])

@@ -128,13 +128,12 @@ def _pair(trace: Trace) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[n
     # A block begins at an alloc, and after a free_completed; a block from before the trace has no alloc. A trace may
     # lack free_requested or free_completed altogether (skip_actions, torch 2.11+).
     has_completed = bool((trace.action == Action.FREE_COMPLETED).any())
-    native = _native.kernel("order")
-    made, follows = (paired if native is None else native.pairs)(
-        trace.action, trace.address, trace.by_address(),
-        int(Action.FREE_COMPLETED if has_completed else Action.FREE_REQUESTED),
-    )  # fmt: skip
-    born, asked = made[1], np.where(made[3] < 0, np.int32(n), made[3])
-    died = np.where(made[5] < 0, np.int32(n), made[5]) if has_completed else asked.copy()
+    end = Action.FREE_COMPLETED if has_completed else Action.FREE_REQUESTED
+    pairs = _native.function("order", "pairs", paired)
+    (first, _, requested, completed), follows = pairs(trace.action, trace.address, trace.by_address(), end)
+    born = np.where(trace.action[first] == Action.ALLOC, first, np.int32(BEFORE))
+    asked = np.where(requested < 0, np.int32(n), requested)
+    died = np.where(completed < 0, np.int32(n), completed) if has_completed else asked.copy()
     asked = np.minimum(asked, died)
     # An alloc on an address that is still held: the older block's end was lost.
     strays = 0

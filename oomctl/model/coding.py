@@ -65,9 +65,9 @@ def paired(
         end: An action behind which a life begins too, -1 for none.
 
     Returns:
-        int32[6, lives], by address and time: the rows of a life's first event, its alloc, its first free_requested
-        and its last one, its first free_completed and its last one, -1 where there is none; bool[lives], whether the
-        life before it is of the same address.
+        int32[4, lives], by address and time: the rows of a life's first event (an alloc, if it has one), its first
+        free_requested and its last one, and its first free_completed, -1 where there is none; bool[lives], whether
+        the life before it is of the same address.
     """
     kinds, where = action[order], address[order]
     begins = np.ones(len(order), np.bool_)
@@ -78,13 +78,13 @@ def paired(
     starts = np.flatnonzero(begins)
     life = np.cumsum(begins, dtype=np.int32)
     life -= 1
-    made = np.full((6, len(starts)), -1, np.int32)
+    made = np.full((4, len(starts)), -1, np.int32)
     made[0] = order[starts]
-    for kind, first, last in ((Action.ALLOC, 1, 1), (Action.FREE_REQUESTED, 2, 3), (Action.FREE_COMPLETED, 4, 5)):
+    for kind, first in ((Action.FREE_REQUESTED, 1), (Action.FREE_COMPLETED, 3)):
         mine = kinds == kind
-        made[last][life[mine]] = order[mine]
-        if first != last:
-            made[first][life[mine][::-1]] = order[mine][::-1]  # back to front, so that the earliest stays
+        made[first][life[mine][::-1]] = order[mine][::-1]  # back to front, so that the earliest stays
+    mine = kinds == Action.FREE_REQUESTED
+    made[2][life[mine]] = order[mine]
     return made, follows[starts]
 
 
