@@ -9,7 +9,7 @@ whether a result rests on such ties.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -235,3 +235,36 @@ class Recorded(Chunks):
     def segment_unmap(self, address: int, size: int) -> None:
         """Memory was unmapped from a region."""
         self._follow(Action.SEGMENT_UNMAP, size, address)
+
+
+class Noted(Chunks):
+    """`Chunks` that tells somebody of every call.
+
+    Args:
+        note: Given the action, the address and the bytes.
+    """
+
+    def __init__(self, note: Callable[[Action, int, int], object]) -> None:
+        super().__init__()
+        self._note = note
+
+    def segment_alloc(self, size: int) -> int:
+        """See `Chunks`."""
+        address = super().segment_alloc(size)
+        self._note(Action.SEGMENT_ALLOC, address, size)
+        return address
+
+    def segment_free(self, address: int, size: int) -> None:
+        """See `Chunks`."""
+        super().segment_free(address, size)
+        self._note(Action.SEGMENT_FREE, address, size)
+
+    def segment_map(self, address: int, size: int) -> None:
+        """See `Chunks`."""
+        super().segment_map(address, size)
+        self._note(Action.SEGMENT_MAP, address, size)
+
+    def segment_unmap(self, address: int, size: int) -> None:
+        """See `Chunks`."""
+        super().segment_unmap(address, size)
+        self._note(Action.SEGMENT_UNMAP, address, size)

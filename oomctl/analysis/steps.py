@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from oomctl.analysis.phases import FORWARD, phases
 from oomctl.model.coding import coded, grouped
+from oomctl.model.common import without_number
 from oomctl.model.snapshot import Action, Annotation, DeviceSnapshot, Snapshot
 from oomctl.model.stacks import Frame
 
@@ -132,12 +133,6 @@ def _within_module(snapshot: Snapshot, stacks: NDArray[np.int32]) -> bool:
     return any(f.name in ("_call_impl", "_wrapped_call_impl", "forward", "backward") for f in common or ())
 
 
-def _without_number(name: str) -> str:
-    """What the marks of numbered steps have in common."""
-    stem = name.rstrip("0123456789")
-    return (stem.rstrip("#_ :") if len(stem) < len(name) else name) or name
-
-
 def _from_annotations(annotations: tuple[Annotation, ...], device: DeviceSnapshot, event: int) -> StepGrid | None:
     trace = device.trace
     assert trace is not None
@@ -147,7 +142,7 @@ def _from_annotations(annotations: tuple[Annotation, ...], device: DeviceSnapsho
     groups: dict[str, list[Annotation]] = {}
     for a in annotations:
         if a.device == device.index and time_us[0] <= a.time_us <= time_us[-1]:
-            groups.setdefault(_without_number(a.name), []).append(a)
+            groups.setdefault(without_number(a.name), []).append(a)
 
     def marks(name: str) -> list[Annotation]:
         # A profiler's step is whole from start to start; an optimizer's step ends where a training step ends.

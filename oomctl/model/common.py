@@ -97,6 +97,12 @@ NO_PYTHON: Final = "C++ code that no Python frame called"
 """Instead of the innermost frames of a stack without Python: they are torch's own stack walker."""
 
 
+def without_number(mark: str) -> str:
+    """What the marks of numbered steps have in common: the name without the number at its end."""
+    stem = mark.rstrip("0123456789")
+    return (stem.rstrip("#_ :") if len(stem) < len(mark) else mark) or mark
+
+
 def shown_name(function: str) -> str:
     """A function's name for people: a C++ one without its arguments."""
     if function.startswith("torch::unwind"):

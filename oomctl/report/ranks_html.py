@@ -72,6 +72,7 @@ def job_view(report: Report, severity: str, every: Job | None = None, rows: int 
     if job is None:
         return None
     views = ranks.row_views(job)
+    pages = ((view.name, _page(row)) for view, row in zip(views, job.rows, strict=True))
     kept, counts = ranks.chosen(job, rows)
     sections = {
         one.device.rank: f"#d{i}" for i, one in enumerate((report, *report.others)) if one.device.rank is not None
@@ -84,9 +85,7 @@ def job_view(report: Report, severity: str, every: Job | None = None, rows: int 
         failed=f"{job.failed:,}",
         missing=ranks.missing_words(job),
         strip=_strip(views),
-        links=tuple((view.name, page) for view, row in zip(views, job.rows, strict=True) if (page := _page(row)))[
-            :LINKS
-        ],
+        links=tuple(link for link in pages if link[1])[:LINKS],
         rows=tuple(_Row(views[i], _link(job, i, sections)) for i in kept),
         left=ranks.left_words(counts),
         staged=any(view.stage for view in views),

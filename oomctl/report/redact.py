@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 from oomctl.model.alloc_conf import ConfIssue
+from oomctl.model.common import without_number
 from oomctl.model.diff import DiffSteps, SettingChange, StepPair
 from oomctl.model.report import Mark, Report, StackLine, StepRow, Steps
 from oomctl.model.stacks import Frame
@@ -362,8 +363,8 @@ def _settings(item: Any, field: str) -> bool:
 
 def _hash_mark(label: str) -> str:
     """A mark's name hashed; the number of a step stays, so that steps still count."""
-    stem = label.rstrip("0123456789")
-    return _hash(stem.rstrip("#_ :") or label, "mark") + label[len(stem.rstrip("#_ :")) :]
+    stem = without_number(label)
+    return _hash(stem, "mark") + label[len(stem) :]
 
 
 def _hash_settings(settings: str) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from oomctl import _native
 from oomctl.model.snapshot import DEFAULT_POOL, Snapshot, Trace
 from oomctl.model.stacks import NO_STACK, Frame, StackTable
-from oomctl.sources.interning import Codes, StackInterner, cut, shortened
+from oomctl.sources.interning import Codes, StackInterner, clipped, shortened
 from oomctl.sources.snapshot_objects import Traces, snapshot_from_objects
 from oomctl.sources.trace_columns import TraceBuilder
 
@@ -166,7 +166,7 @@ class _Builder(TraceBuilder):
             pool=rows["pool"] if "pool_id" in self.keys else None,
             context=rows["context"] if "compile_context" in self.keys else None,
             metadata=rows["metadata"] if "user_metadata" in self.keys else None,
-            texts=tuple(map(cut, self._text_codes)),
+            texts=tuple(map(clipped, self._text_codes)),
             device_free=self._free,
         )
         kernel = _native.kernel("order")

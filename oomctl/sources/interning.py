@@ -33,10 +33,10 @@ def shortened(frame: Frame) -> Frame:
     """A frame whose names are of a length that code has; a file may repeat one of megabytes in every frame."""
     if len(frame.filename) <= LONGEST and len(frame.name) <= LONGEST:
         return frame
-    return Frame(cut(frame.filename), frame.line, cut(frame.name))
+    return Frame(clipped(frame.filename), frame.line, clipped(frame.name))
 
 
-def cut(text: str) -> str:
+def clipped(text: str) -> str:
     """Text from a file without what is beyond `LONGEST` characters."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 

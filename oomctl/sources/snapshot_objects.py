@@ -15,7 +15,7 @@ from oomctl.model.snapshot import (
     Snapshot,
 )
 from oomctl.sources.consistency import checked
-from oomctl.sources.interning import Codes, StackInterner, clean, cut
+from oomctl.sources.interning import Codes, StackInterner, clean, clipped
 from oomctl.sources.origin import Keys, backend_of, torch_range
 from oomctl.sources.segment_columns import BLOCK_KEYS, MAX_DEVICES, SEGMENT_KEYS, SegmentReader
 from oomctl.sources.trace_columns import KNOWN_KEYS, TraceBuilder
@@ -205,7 +205,7 @@ def _annotations(value: Any, skipped: list[Skipped]) -> tuple[Annotation, ...]:
         except (TypeError, KeyError, IndexError):
             continue
         if type(name) is str and type(stage) is str and type(device) is int and type(time) is int:
-            found.append(Annotation(clean(cut(name)), clean(cut(stage)), device, time))
+            found.append(Annotation(clean(clipped(name)), clean(clipped(stage)), device, time))
     if len(found) < len(value):
         skipped.append(Skipped("annotations", f"{len(value) - len(found)} of {len(value)} are damaged"))
     return tuple(found)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from oomctl.model.common import Skipped
 from oomctl.model.snapshot import DEFAULT_POOL, Action, PoolId, Trace
-from oomctl.sources.interning import Codes, StackInterner, clean, cut
+from oomctl.sources.interning import Codes, StackInterner, clean, clipped
 
 ACTIONS: Final = {a.name.lower(): int(a) for a in Action if a is not Action.UNKNOWN}
 KNOWN_KEYS: Final = frozenset(
@@ -179,7 +179,7 @@ class TraceBuilder:
             pool=joined("pool"),
             context=joined("context"),
             metadata=None if metadata_column is None else renumbered[metadata_column],
-            texts=tuple(map(cut, texts)),
+            texts=tuple(map(clipped, texts)),
             device_free=self._device_free,
         )
 

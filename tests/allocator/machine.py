@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from oomctl.allocator.address import Chunks
+from oomctl.allocator.address import Noted
 from oomctl.allocator.blocks import Block
 from oomctl.allocator.heap import Heap
 from oomctl.allocator.policy import UNLIMITED, policy_of
@@ -34,31 +34,6 @@ STACKS = StackTable(
     np.array([0, 1, 3, 4], np.int64),
     np.array([0, 1, 0, 2], np.int32),
 )
-
-
-class RecordingDriver(Chunks):
-    """The chunk rule, with every call written into a trace."""
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__()
-        self.machine = machine
-
-    def segment_alloc(self, size: int) -> int:
-        address = super().segment_alloc(size)
-        self.machine.event(Action.SEGMENT_ALLOC, address, size)
-        return address
-
-    def segment_free(self, address: int, size: int) -> None:
-        super().segment_free(address, size)
-        self.machine.event(Action.SEGMENT_FREE, address, size, self.machine.freed)
-
-    def segment_map(self, address: int, size: int) -> None:
-        self.machine.event(Action.SEGMENT_MAP, address, size)
-
-    def segment_unmap(self, address: int, size: int) -> None:
-        regions = self.machine.heap.regions
-        arena = max((region for region in regions if region.base <= address), key=lambda r: r.base).first.arena
-        self.machine.event(Action.SEGMENT_UNMAP, address, size, (arena.stream, arena.pool.id))
 
 
 class RecordingHeap(Heap):
@@ -100,7 +75,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         self.policy = policy_of(parse_conf(self.conf, TORCH).conf, TORCH)
-        self.heap = RecordingHeap(self.policy, RecordingDriver(self), fraction=self.limit)
+        self.heap = RecordingHeap(self.policy, Noted(self.call), fraction=self.limit)
         self.heap.machine = self
         self.stack, self.count = PROGRAM, 0
         self.asker = self.freed = (0, DEFAULT_POOL)
@@ -110,6 +85,17 @@ class Machine:
         stream, pool_id = self.asker if owner is None else owner
         code = self.pools.setdefault(pool_id, len(self.pools))
         self.rows.append((int(action), address, size, stream, self.stack if self.stacks else -1, code))
+
+    def call(self, action: Action, address: int, size: int) -> None:
+        """Writes a call of the driver; what is given back belongs to the pool that it is taken from."""
+        owner = None
+        if action == Action.SEGMENT_FREE:
+            owner = self.freed
+        elif action == Action.SEGMENT_UNMAP:
+            below = (region for region in self.heap.regions if region.base <= address)
+            arena = max(below, key=lambda region: region.base).first.arena
+            owner = (arena.stream, arena.pool.id)
+        self.event(action, address, size, owner)
 
     def alloc(self, request: int, stream: int = 0, pool_id: PoolId = DEFAULT_POOL) -> int | None:
         """Asks for memory; the key of the block, or None after an oom event."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from oomctl import _native
+from oomctl.allocator.whatif import SEARCH
 from tests.benchmarks import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,14 +32,7 @@ DECODE: Final = (
     "import sys; from oomctl import load; s = load(sys.argv[1]).snapshots[0]; assert s.devices[0].trace is not None; "
     "__import__('os')._exit(0)"
 )
-SETTINGS: Final = (
-    "expandable_segments:True",
-    "max_split_size_mb:128",
-    "max_split_size_mb:512",
-    "roundup_power2_divisions:4",
-    "roundup_power2_divisions:8",
-    "max_split_size_mb:128,roundup_power2_divisions:8",
-)
+SETTINGS: Final = SEARCH[:6]
 SLOWEST_PURE: Final = 2_000_000
 """Events from which on the pure engine is left out: it would need more memory than most machines have."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from oomctl.allocator.address import Chunks, Descending
+from oomctl.allocator.address import Chunks, Descending, Noted
 from oomctl.allocator.blocks import Block
 from oomctl.allocator.heap import Heap
 from oomctl.allocator.limits import Limits
@@ -54,31 +54,6 @@ class Log:
         self.events.append((int(action), address, size, self.group, self.stack))
 
 
-class _Logged(Chunks):
-    """The driver, with its calls noted."""
-
-    def __init__(self, log: Log) -> None:
-        super().__init__()
-        self.log = log
-
-    def segment_alloc(self, size: int) -> int:
-        address = super().segment_alloc(size)
-        self.log.add(Action.SEGMENT_ALLOC, address, size)
-        return address
-
-    def segment_free(self, address: int, size: int) -> None:
-        super().segment_free(address, size)
-        self.log.add(Action.SEGMENT_FREE, address, size)
-
-    def segment_map(self, address: int, size: int) -> None:
-        super().segment_map(address, size)
-        self.log.add(Action.SEGMENT_MAP, address, size)
-
-    def segment_unmap(self, address: int, size: int) -> None:
-        super().segment_unmap(address, size)
-        self.log.add(Action.SEGMENT_UNMAP, address, size)
-
-
 def fails(pattern: Pattern) -> bool:
     """Whether the last request fails and no request before it that should be served, in any order of addresses."""
     op, key, size, group, _ = np.ascontiguousarray(pattern.table.T)
@@ -105,7 +80,7 @@ def fails(pattern: Pattern) -> bool:
 def recorded(pattern: Pattern) -> Snapshot:
     """The snapshot that torch would write after the failure."""
     log = Log()
-    heap = Heap(pattern.policy, _Logged(log), pattern.limit)
+    heap = Heap(pattern.policy, Noted(log.add), pattern.limit)
     live: dict[int, tuple[Block, int, int]] = {}
     _run(pattern, heap, log, live)
     pools: list[PoolId] = list(dict.fromkeys([(0, 0), *(pool for pool, _ in pattern.groups)]))

@@ -114,10 +114,13 @@ def _same_figures(kept: RawEvent, raw: RawEvent) -> bool:
     if not _ranks_agree(one, other) or one.backend != other.backend:
         return False
     left, right = _figures(one), _figures(other)
+    shared = 0
     for a, b in zip(left, right, strict=True):
-        if a != b and a is not None and b is not None:
+        if a is None or b is None:
+            continue
+        if a != b:
             return False
-    shared = sum(a is not None and a == b for a, b in zip(left, right, strict=True))
+        shared += 1
     fewest = len(FIGURES) - max(left.count(None), right.count(None))
     return shared == fewest if fewest else one.wording == other.wording
 
