@@ -142,14 +142,20 @@ def incident(
 
 
 def _same_state(heap: Heap, message: OomEvent) -> bool:
-    """Whether segments without a trace show the state that the message speaks of, within its rounding."""
-    if message.reserved is not None:
-        told = message.reserved
-    elif message.allocated is not None and message.reserved_unallocated is not None:
-        told = message.allocated + message.reserved_unallocated
-    else:
+    """Whether segments without a trace show the state that the message speaks of, within its rounding.
+
+    Reserved memory alone does not tell: it stays after the failing call has ended and its tensors are freed.
+    """
+    reserved, allocated = message.reserved, message.allocated
+    if reserved is None and allocated is not None and message.reserved_unallocated is not None:
+        reserved = allocated + message.reserved_unallocated
+    if reserved is None or allocated is None:
         return False
-    return abs(heap.reserved - told) <= max(told // 100, 1 << 20)
+    in_use = heap.active - int(heap.live_size[heap.live_pending].sum())
+    allocated -= message.private_pools or 0
+    return all(
+        abs(here - told) <= max(told // 100, 1 << 20) for here, told in ((heap.reserved, reserved), (in_use, allocated))
+    )
 
 
 def _truncated(device: DeviceSnapshot, blocks: Lives) -> bool:

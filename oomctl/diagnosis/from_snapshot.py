@@ -21,7 +21,7 @@ from oomctl.diagnosis.culprits import Ranking, owners_label, rank
 from oomctl.diagnosis.fragmentation import PROVED, SUBSTANTIAL
 from oomctl.diagnosis.registry import DETECTORS
 from oomctl.diagnosis.views import holes, segment_map, steps, timeline
-from oomctl.diagnosis.weigh import NO_CARD, weigh
+from oomctl.diagnosis.weigh import NO_CARD, NO_EVENTS, weigh
 from oomctl.errors import OomctlError
 from oomctl.model.alloc_conf import AllocConf, ConfIssue, lint, parse_conf
 from oomctl.model.common import Skipped, VersionRange
@@ -29,7 +29,7 @@ from oomctl.model.conclusion import Conclusion, Facts
 from oomctl.model.evidence import Evidence
 from oomctl.model.log import OomEvent
 from oomctl.model.report import Budget, Device, EvidenceItem, Report, Steps, Verdict, WhatIf
-from oomctl.model.snapshot import Action, DeviceSnapshot, Snapshot
+from oomctl.model.snapshot import REST_OF_FILE, Action, DeviceSnapshot, Snapshot
 from oomctl.progress import Progress, silent
 from oomctl.units import format_size, half_digit
 
@@ -195,6 +195,8 @@ def _verdict(found: Incident, replayed: WhatIf | None) -> Verdict:
         weaknesses = []
         if found.truncated and not bool(found.growth.growing.any()):
             weaknesses.append("the beginning of the trace is missing")
+        if found.device.trace is None:
+            weaknesses.append(NO_EVENTS)
         if found.message is None and found.budget.limit_kind == "device":
             weaknesses.append(NO_CARD)
         return weigh(findings, weaknesses)
@@ -202,7 +204,8 @@ def _verdict(found: Incident, replayed: WhatIf | None) -> Verdict:
     recovered = len(found.moment.recovered)
     live, reserved = format_size(b.active or 0), format_size(b.reserved or 0)
     if found.device.trace is None:
-        headline = f"the snapshot has no trace: its segments ({reserved} reserved, {live} live) do not say what failed"
+        why = "the file is damaged and its events are lost" if _lost(found.snapshot) else "the snapshot has no trace"
+        headline = f"{why}: its segments ({reserved} reserved, {live} live) do not say what failed"
         return Verdict("uncertain", None, code_for("uncertain"), "low", headline)
     again = f"; {recovered} failures were caught and the program went on" if recovered else ""
     headline = f"no failure in this trace: at its peak {live} were live and {reserved} reserved{again}"
@@ -246,17 +249,23 @@ def _events(evidence: Evidence, found: Incident) -> tuple[OomEvent, ...]:
     return tuple(events)
 
 
+def _lost(snapshot: Snapshot) -> Skipped | None:
+    """What is said of the end of a damaged file, None of a whole one."""
+    return next((note for note in snapshot.skipped if note.what == REST_OF_FILE), None)
+
+
 def _limits(found: Incident, message: OomEvent | None) -> tuple[Skipped, ...]:
     """What could not be told, and the capture that would tell it."""
     told = []
     if found.device.trace is None:
-        told.append(
-            Skipped(
-                "the moment of the failure, growth and replay",
-                "the snapshot has segments but no trace; recording was off, or was stopped before the dump",
-                "call torch.cuda.memory._record_memory_history(context='alloc') first, and dump before disabling it",
+        if lost := _lost(found.snapshot):
+            why, capture = "the snapshot's events were lost with the rest of the file", lost.capture
+        else:
+            why = "the snapshot has segments but no trace; recording was off, or was stopped before the dump"
+            capture = (
+                "call torch.cuda.memory._record_memory_history(context='alloc') first, and dump before disabling it"
             )
-        )
+        told.append(Skipped("the moment of the failure, growth and replay", why, capture))
     if found.truncated:
         told.append(
             Skipped(

@@ -116,6 +116,12 @@ class TransientPeak:
                 )
             )
             strength = 0.9 if rise >= 0.1 * limit else 0.5
+        elif incident.device.trace is None:
+            headline = (
+                f"{format_size(shape.above)} are live or asked for beside {format_size(shape.floor)} of what was "
+                f"loaded; without events nothing tells whether one step made it or many did"
+            )
+            evidence, strength = [], 0.2
         else:
             evidence.append(
                 EvidenceItem("no whole step came before: this is the first pass, or a single piece of work")
@@ -124,5 +130,5 @@ class TransientPeak:
         share = max(rise, 0)
         # Even a high floor is no cause where the steps before ran on top of it.
         ran_before = shape.usual is not None and shape.floor + shape.usual <= limit and share >= NOTABLE * limit
-        decisive = share > 0 and (roomy or ran_before)
+        decisive = share > 0 and (roomy or ran_before) and incident.device.trace is not None
         return Finding(self.cls, subtype, share, decisive, strength, headline, tuple(evidence))

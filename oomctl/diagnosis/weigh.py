@@ -15,6 +15,9 @@ CLEAR: Final = 2.0
 NO_CARD: Final = "no input gives the card's size or its other tenants"
 """Weakness of a snapshot alone on a card that was full."""
 
+NO_EVENTS: Final = "the events before the failure are missing"
+"""Weakness of segments alone: that there was room says nothing of how the program came to this point."""
+
 
 def weigh(findings: list[Finding], weaknesses: list[str]) -> Verdict:
     """The verdict from the detectors' findings.
@@ -53,7 +56,9 @@ def weigh(findings: list[Finding], weaknesses: list[str]) -> Verdict:
         strength -= 0.2
     if any(f.possible and not f.decisive for f in findings):
         strength -= 0.2
-    strength -= sum(0.2 if w == NO_CARD else 0.1 for w in weaknesses)
+    if first.cls == "external":  # others' memory is the message's to tell
+        weaknesses = [w for w in weaknesses if w != NO_EVENTS]
+    strength -= sum(0.2 if w in (NO_CARD, NO_EVENTS) else 0.1 for w in weaknesses)
     confidence = "high" if strength >= 0.75 else "medium" if strength >= 0.45 else "low"
     return Verdict(
         cls=first.cls,

@@ -20,6 +20,9 @@ PoolId = tuple[int, int]
 
 DEFAULT_POOL: PoolId = (0, 0)
 
+REST_OF_FILE: Final = "the rest of the file"
+"""What is said to be lost of a damaged snapshot."""
+
 WENT_ON_ALLOCS: Final = 100
 """Allocations after an oom event from which on the program is taken to have gone on."""
 

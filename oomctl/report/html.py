@@ -260,8 +260,15 @@ def _legend(report: Report) -> tuple[tuple[str, str], ...]:
                 owners.setdefault(min(piece.owner, charts.COLOURS), piece.label)
             else:
                 states[piece.state] = states.get(piece.state, 0) + piece.size
-    named = {c.rank: f"{clean(c.function)} ({clean(c.file.rsplit('/', 1)[-1])}:{c.line})" for c in report.culprits}
-    shown = [(charts.owner(rank), "live, " + (named.get(rank) or clean(owners[rank], 120))) for rank in sorted(owners)]
+    # Where the verdict rests on a log, the culprits are the log's and the map's owners are not.
+    named = {}
+    for c in report.culprits:
+        file = c.file.rsplit("/", 1)[-1]
+        named[c.rank, f"{file}:{c.line} {c.function}"] = f"{clean(c.function)} ({clean(file)}:{c.line})"
+    shown = [
+        (charts.owner(rank), "live, " + (named.get((rank, label)) or clean(label, 120)))
+        for rank, label in sorted(owners.items())
+    ]
     return (*shown, *(_MAP_LABELS[state] for state in charts.STATES if state in states))
 
 

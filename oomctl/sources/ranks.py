@@ -94,10 +94,14 @@ def find_ranks(
     """
     units: list[_Unit] = []
     several = False
-    for path in paths:
+    for path, folder in zip(paths, _folders(paths), strict=True):
         listed, is_many = _listed(path)
         several = several or is_many
+        for unit in listed:
+            unit.relative = f"{folder}{unit.relative}"
         units += listed
+    dumps = {unit.relative for unit in units if not unit.is_text}
+    several = several or len({os.path.basename(d) for d in dumps}) < len(dumps)  # */snapshot.pickle, as shells list it
     for unit in units:
         unit.name = read_name(unit.relative, pattern)
     ranked = {unit.name.key for unit in units if unit.name.key is not None and not unit.is_text}
@@ -155,6 +159,23 @@ def _is_many(path: str) -> bool:
 
 def _is_pattern(path: str) -> bool:
     return bool(_MAGIC.search(path)) and not os.path.exists(path)
+
+
+def _folders(paths: Sequence[str]) -> list[str]:
+    """For each path the folder that its names are relative to, as it is told from the others' folders."""
+    roots = {}
+    for path in paths:
+        if URL.match(path):
+            roots[path] = path if not _MAGIC.search(path) else _root(path)
+        elif path != "-":
+            roots[path] = os.path.abspath(
+                _root(path) if _is_pattern(path) else path if _is_many(path) else os.path.dirname(path)
+            ).replace(os.sep, "/")
+    if not roots:
+        return [""] * len(paths)
+    common = _common_start([f"{root}/" for root in roots.values()]).rpartition("/")[0]
+    below = [roots.get(path, common)[len(common) :].strip("/") for path in paths]
+    return [f"{folder}/" if folder else "" for folder in below]
 
 
 def _listed(path: str) -> tuple[list[_Unit], bool]:
@@ -325,18 +346,28 @@ def _gathered(units: list[_Unit], layout: tuple[tuple[str, int], ...]) -> Found 
     if nameless:
         _by_difference(snapshots)
     groups: dict[object, list[_Unit]] = {}
-    unknown = []
+    unknown: list[_Unit] = []
+    key: object
     for unit in snapshots:
-        key: object = unit.name.key if not nameless else unit.name.host
+        key = unit.name.key if not nameless else unit.name.host
         if key is None:
             unknown.append(unit)
         else:
             groups.setdefault(key, []).append(unit)
     notes: dict[object, list[_Unit]] = {}
     shared: list[_Unit] = []
+    inside: dict[str, set[object]] = {}
+    for key, group in groups.items():
+        for unit in group:
+            inside.setdefault(os.path.dirname(unit.relative), set()).add(key)
     for unit in texts:
-        if unit.name.key in groups:
-            notes.setdefault(unit.name.key, []).append(unit)
+        folder = os.path.dirname(unit.relative)
+        near = set(groups) if len(groups) == 1 else inside.get(folder, set()) if folder else set()
+        key = unit.name.key
+        if key is None and len(near) == 1:
+            (key,) = near  # the one rank that there is, or that wrote into this folder
+        if key in groups:
+            notes.setdefault(key, []).append(unit)
         else:
             shared.append(unit)
     ranks, aside = [], 0

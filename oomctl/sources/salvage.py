@@ -6,7 +6,7 @@ from typing import Any
 
 from oomctl.errors import OomctlError
 from oomctl.model.common import Skipped
-from oomctl.model.snapshot import Snapshot
+from oomctl.model.snapshot import REST_OF_FILE, Snapshot
 from oomctl.sources.snapshot_objects import snapshot_from_objects
 
 
@@ -45,7 +45,7 @@ def salvaged(memo: dict[int, Any], end: int | None, size: int) -> Snapshot:
         "later": "settings or annotations are lost",
     }[cut]
     snapshot = snapshot_from_objects(data, cut=cut, size=size)
-    note = Skipped("the rest of the file", f"{where}: {count} were read, {lost}", "copy the file again, or dump again")
+    note = Skipped(REST_OF_FILE, f"{where}: {count} were read, {lost}", "copy the file again, or dump again")
     return _with(snapshot, note)
 
 

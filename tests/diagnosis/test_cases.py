@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from oomctl import api
+from oomctl.errors import OomctlError
 from oomctl.model.report import Report
 
 CASES = Path(__file__).parent / "cases"
@@ -50,3 +52,23 @@ def test_the_first_advice_is_one_that_held_on_the_gpu(name):
 def test_the_snapshot_alone_is_never_surely_wrong(name):
     verdict = diagnosed(name, "snapshot.pickle.gz").verdict
     assert verdict.confidence != "high" or verdict.cls in EXPECTED[name]["accepted"]
+
+
+@pytest.mark.parametrize("name", [name for name, e in EXPECTED.items() if e["oom"]])
+def test_a_damaged_snapshot_beside_the_log_is_never_surely_wrong(name, tmp_path):
+    """What is left of its segments is the state at the end, which need not be the one that the message speaks of."""
+    data = gzip.decompress((CASES / name / "snapshot.pickle.gz").read_bytes())
+    cut = tmp_path / "snapshot.pickle"
+    for share in (0.1, 0.5, 0.9):
+        cut.write_bytes(data[: int(len(data) * share)])
+        try:
+            report = api.diagnose([str(cut), str(CASES / name / "stderr.log")])
+        except OomctlError:
+            continue  # cut before the first segment
+        verdict = report.verdict
+        assert verdict.confidence != "high" or verdict.cls in EXPECTED[name]["accepted"], verdict.headline
+        assert any(limit.what == "the rest of the file" for limit in report.limits)
+        message, held = report.oom_events[-1], report.budget.allocated
+        if verdict.cls != "uncertain" and message.allocated is not None and held is not None:
+            told = message.allocated - (message.private_pools or 0)
+            assert abs(told - held) <= max(told // 50, 1 << 21)

@@ -134,6 +134,44 @@ def test_one_incident_in_an_archive_is_no_job(tmp_path: Path) -> None:
     assert find_ranks([str(tmp_path / "oom-rank0.zip")]) is None
 
 
+SEVERAL = {
+    "folders without a rank": (
+        ["a/snapshot.pickle", "a/stderr.log", "b/snapshot.pickle", "b/stderr.log"],
+        ["a", "b"],
+        {"a": ["a/snapshot.pickle", "a/stderr.log"], "b": ["b/snapshot.pickle", "b/stderr.log"]},
+    ),
+    "folders of ranks": (
+        ["job/rank0/snapshot.pickle", "job/rank1/snapshot.pickle"],
+        ["job/rank0", "job/rank1"],
+        {"rank 0": ["job/rank0/snapshot.pickle"], "rank 1": ["job/rank1/snapshot.pickle"]},
+    ),
+    "one name in several folders": (
+        ["a/snapshot.pickle", "b/snapshot.pickle"],
+        ["a/snapshot.pickle", "b/snapshot.pickle"],
+        {"a": ["a/snapshot.pickle"], "b": ["b/snapshot.pickle"]},
+    ),
+    "a folder and a pattern": (
+        ["node1/rank0.pickle", "node2/rank1.pickle", "node2/rank1.log"],
+        ["node1", "node2/*"],
+        {"rank 0": ["node1/rank0.pickle"], "rank 1": ["node2/rank1.pickle", "node2/rank1.log"]},
+    ),
+    "the same file twice": (["a/snapshot.pickle"], ["a/snapshot.pickle", "a/snapshot.pickle"], None),
+    "a log from elsewhere": (
+        ["rank0/snapshot.pickle", "logs/train.log"],
+        ["rank0/snapshot.pickle", "logs"],
+        {"rank 0": ["rank0/snapshot.pickle", "logs/train.log"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_several_paths(case: str, tmp_path: Path) -> None:
+    """Names are told apart by the folders that were given, and a text beside one snapshot is that one's."""
+    files, paths, expected = SEVERAL[case]
+    touch(tmp_path, *files)
+    assert shown(find_ranks([str(tmp_path / path) for path in paths]), tmp_path) == expected
+
+
 def test_files_as_a_shell_gives_them(tmp_path: Path) -> None:
     touch(tmp_path, "rank0.pickle", "rank1.pickle", "rank0.log")
     paths = [str(tmp_path / name) for name in ("rank0.log", "rank0.pickle", "rank1.pickle")]
