@@ -1075,6 +1075,8 @@ cdef class Decoder:
                 made[name] = self._object(node.at(i + 1), texts, name)
                 if name == "frames" and node.at(i + 1).kind not in (IS_STACK, IS_EMPTY, IS_NONE):
                     self._fail(b"frames that are none")
+                if name == "forward_frames" and node.at(i + 1).kind not in (IS_EMPTY, IS_NONE):
+                    self._fail(b"forward frames")  # which join the others: Python's own way
             return made
         self._fail(b"frames or events where none belong")
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from oomctl.model.common import shown_name
 from oomctl.model.report import StackLine
-from oomctl.model.stacks import Frame
+from oomctl.model.stacks import BACKWARD_OF, Frame
 
 _LIBRARY_PATH: Final = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]"
@@ -94,7 +94,10 @@ def fold(frames: Sequence[Frame], user_roots: tuple[str, ...] = (), most: int = 
         run.clear()
 
     for frame in frames:
-        if frame_kind(frame, user_roots) == "user":
+        if frame == BACKWARD_OF:
+            close()
+            lines.append(StackLine("", 0, frame.name, "folded"))
+        elif frame_kind(frame, user_roots) == "user":
             close()
             lines.append(StackLine(frame.filename, frame.line, frame.name, "user"))
         else:

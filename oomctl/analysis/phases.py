@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomctl.analysis.frames import frame_kind
-from oomctl.model.stacks import Frame, StackTable
+from oomctl.model.stacks import BACKWARD_OF, Frame, StackTable
 
 PHASES: Final = ("unknown", "load", "forward", "backward", "optimizer")
 """Names by code."""
@@ -23,7 +23,9 @@ _LOAD: Final = re.compile(
     r"|materialize.*|.*from_pretrained.*|.*load_state_dict.*|_load.*|load_.*|allocate_.*|.*_preallocate.*|setup|build_.*"
     r"|create_model|get_model|make_model|broadcast_.*|_sync_module_states.*)$"
 )
-_BACKWARD: Final = frozenset({"backward", "_engine_run_backward", "run_backward", "unscale_", "clip_grad_norm_"})
+_BACKWARD: Final = frozenset(
+    {BACKWARD_OF.name, "backward", "_engine_run_backward", "run_backward", "unscale_", "clip_grad_norm_"}
+)
 
 
 def _sign(frame: Frame) -> int:

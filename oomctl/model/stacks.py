@@ -28,6 +28,10 @@ class Frame(NamedTuple):
     name: str
 
 
+BACKWARD_OF: Final = Frame("??", 0, "backward of")
+"""Stands between what the autograd engine ran and the forward frames of the operation that it differentiated."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StackTable:
     """Distinct stacks of one snapshot, interned by content; index 0 of a stack is its innermost frame.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oomctl.model.stacks import NO_STACK, Frame, StackTable
+from oomctl.model.stacks import BACKWARD_OF, NO_STACK, Frame, StackTable
 
 MAX_LINE: Final = 1 << 31
 """Line numbers from here on are torch's "unknown", for example 2^64 - 1."""
@@ -22,6 +23,12 @@ _FRAME_KEYS: Final = frozenset(
 
 LONGEST: Final = 4096
 """Characters of a name or text that are kept."""
+_FORMATTED: Final = re.compile(r'^ *File "([^"\n]{1,4096})", line ([0-9]{1,9}), in ([^\n]{1,4096})', re.MULTILINE)
+"""A frame as `traceback.format_stack` writes it."""
+_MAX_FORWARD: Final = 64
+"""Innermost forward frames that are kept with a backward stack."""
+_MAX_JOINED: Final = 1 << 20
+"""Forward frames of one file: each may be repeated behind any stack."""
 
 
 def clean(text: str) -> str:
@@ -59,6 +66,45 @@ class StackInterner:
         self.unknown_keys: set[str] = set()
         self.unreadable = 0
         """Frames and frames lists that were none."""
+        self.without_forward = 0
+        """Backward stacks whose forward frames found no room."""
+        self._forward: dict[tuple[str, ...], list[Any]] = {}
+        self._joined: dict[tuple[int, int], tuple[Any, list[Any]]] = {}
+        self._joined_frames = 0
+
+    def joined(self, frames: Any, forward: Any) -> Any:
+        """The frames of an allocation in the backward pass, with those of the forward operation that it belongs to.
+
+        Args:
+            frames: Its own frames list, or None.
+            forward: The event's or block's `forward_frames` (torch >= 2.11 in anomaly mode): texts as
+                `traceback.format_stack` writes them, outermost first.
+
+        Returns:
+            A frames list, innermost first; `frames` itself where there is no forward.
+        """
+        if not forward:
+            return frames
+        if type(forward) is not list or not all(type(text) is str for text in forward):
+            self.unreadable += 1
+            return frames
+        key = tuple(forward)
+        tail = self._forward.get(key)
+        if tail is None:
+            found = [match for text in forward for match in _FORMATTED.findall(text)]
+            tail = [{"filename": file, "line": int(line), "name": name} for file, line, name in reversed(found)]
+            tail = [BACKWARD_OF._asdict(), *tail[:_MAX_FORWARD]] if tail else []
+            self._forward[key] = tail
+        known = self._joined.get((id(frames), id(tail)))
+        if known is not None:
+            return known[1]
+        if not tail or self._joined_frames + len(tail) > _MAX_JOINED:
+            self.without_forward += 1
+            return frames
+        made = [*(frames if type(frames) in (list, tuple) else ()), *tail]
+        self._joined_frames += len(tail)
+        self._joined[id(frames), id(tail)] = (frames, made)
+        return made
 
     def column(self, lists: list[Any]) -> NDArray[np.int32]:
         """Stack numbers of many frames lists; None and empty lists are `NO_STACK`.

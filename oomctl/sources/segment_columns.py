@@ -129,6 +129,7 @@ class SegmentReader:
             requested, frames = 0, None
             if state != BlockState.INACTIVE:
                 requested, frames = _occupant(block, size)
+                frames = self.stacks.joined(frames, block.get("forward_frames"))
             blocks.append((start, size, requested, state, frames))
             at = start + size
             self.block_keys.update(block)

@@ -95,6 +95,10 @@ def snapshot_from_objects(data: Any, traces: Traces | None = None, cut: str = ""
         skipped += builder.skipped()
     if traces.stacks.unreadable:
         skipped.append(Skipped("stacks", f"{traces.stacks.unreadable} frames are damaged"))
+    if traces.stacks.without_forward:
+        skipped.append(
+            Skipped("forward frames", f"those of {traces.stacks.without_forward:,} backward allocations are left out")
+        )
     settings = _settings(top.get("allocator_settings"), skipped)
     event_keys = frozenset().union(*(b.keys for b in builders.values()))
     keys = Keys(

@@ -100,7 +100,10 @@ class TraceBuilder:
             if key in table:
                 columns[name] = self._text_column(table[key], self._texts[name])
         # Nothing is counted before this point, so that a batch can be tried again.
-        columns["stack"] = self._stacks.column(table["frames"] if "frames" in table else [None] * n)
+        frames = table["frames"] if "frames" in table else [None] * n
+        if "forward_frames" in table:
+            frames = [*map(self._stacks.joined, frames, table["forward_frames"])]
+        columns["stack"] = self._stacks.column(frames)
         self._device_free.update(free)
         self.keys |= keys
         for i in (action == Action.UNKNOWN).nonzero()[0].tolist():

@@ -15,6 +15,7 @@ import io
 import json
 import lzma
 import pickle
+import traceback
 import zipfile
 from pathlib import Path
 
@@ -118,6 +119,18 @@ def as_xpu(objects: dict) -> dict:
         for event in trace:
             if event.get("addr"):
                 event["addr"] += high
+    return data
+
+
+def with_forward(objects: dict, stack: list[tuple[str, int, str, str]]) -> dict:
+    """Allocations of torch's autograd threads, which have no Python frames of their own, in anomaly mode (2.11).
+
+    The texts are traceback's own; that torch keeps them under this key is known from its source, not from a capture.
+    """
+    data = as_version(objects, "2.14")
+    blocks = [b for segment in data["segments"] for b in segment["blocks"] if b["state"] != "inactive"]
+    for item in (*data["device_traces"][0], *blocks):
+        item.update(frames=[], forward_frames=traceback.format_list(stack))
     return data
 
 

@@ -8,9 +8,12 @@ import pickle
 
 import pytest
 
+from oomctl.analysis.frames import fold, user_frames
+from oomctl.analysis.phases import PHASES, phase_of
 from oomctl.model.common import Skipped
 from oomctl.model.evidence import Evidence
-from oomctl.model.snapshot import Action, Snapshot
+from oomctl.model.snapshot import Action, BlockState, Snapshot
+from oomctl.model.stacks import BACKWARD_OF, Frame
 from oomctl.sources.reading import read_inputs
 from oomctl.sources.snapshot_pickle import read_pickle
 from tests.sources import convert
@@ -133,6 +136,26 @@ def test_npu_and_xpu():
         if event.get("addr"):
             event["addr"] -= 1 << 64
     assert differing(read_pickle(pickle.dumps(signed)), xpu) == []
+
+
+def test_backward_allocations_name_the_forward_line():
+    stack = [("/app/train.py", 90, "main", "loss = step(x)"), ("/app/model.py", 12, "forward", "return F.gelu(x) * y")]
+    data = convert.with_forward(objects("first-step"), stack)
+    snapshot = read_pickle(pickle.dumps(data))
+    expected = (BACKWARD_OF, Frame("/app/model.py", 12, "forward"), Frame("/app/train.py", 90, "main"))
+    (device,) = snapshot.devices
+    assert list(snapshot.stacks) == [expected]
+    assert not device.trace.stack.any()
+    assert not device.blocks.stack[device.blocks.state != BlockState.INACTIVE].any()
+    assert PHASES[phase_of(expected)] == "backward"
+    assert user_frames(expected)[0].name == "forward"
+    assert [line.function for line in fold(expected)] == ["backward of", "forward", "main"]
+    assert snapshot.skipped == (
+        Skipped("pinned host memory", "host_segments and host_traces are recorded but not analysed"),
+    )
+    for damaged in (["no frame"], [3], "text", {"a": 1}):
+        data["device_traces"][0][-1]["forward_frames"] = damaged
+        assert int(read_pickle(pickle.dumps(data)).devices[0].trace.stack[-1]) == -1
 
 
 def test_devices_are_kept_apart():
