@@ -27,10 +27,10 @@ class Capacity:
         loading = only_loading(incident)
         shape = step_shape(incident)
         floor = b.active if loading else shape.floor
-        what = "weights and buffers being loaded" if loading else "what stays from step to step"
+        what = "weights and buffers being loaded take" if loading else "what stays from step to step takes"
         asker = f" by {request.stack_label}" if request is not None and request.stack_label else ""
         headline = (
-            f"{what} take {format_size(floor)} of the {format_size(b.limit)} that the allocator may use; "
+            f"{what} {format_size(floor)} of the {format_size(b.limit)} that the allocator may use; "
             f"the next {format_size(need)}{asker} did not fit"
         )
         evidence = (

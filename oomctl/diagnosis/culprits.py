@@ -11,12 +11,17 @@ from numpy.typing import NDArray
 from oomctl.analysis.frames import fold, label, user_frames
 from oomctl.analysis.incident import Incident
 from oomctl.analysis.phases import LOAD, phases
+from oomctl.diagnosis.peak import step_shape
 from oomctl.model.report import Culprit
 from oomctl.model.snapshot import Action
 from oomctl.model.stacks import NO_STACK, Frame
+from oomctl.units import format_size
 
 OWNS: Final = 0.8
 """The accumulation point is the deepest caller that owns at least this part of the bytes."""
+
+_ANEW: Final = 0.01
+"""Part of a step's bytes from which on it is said that they replace what it freed."""
 
 MOST: Final = 12
 """Culprits in a report; the rest is one sum."""
@@ -73,6 +78,7 @@ def rank(incident: Incident, cls: str, subtype: str | None) -> Ranking:
             entry = by_stack.setdefault(asked, [0, 0])
             entry[0] += request.size
             entry[1] += 1
+            basis += ", and the request"
     return _rows(incident, by_stack, asked, role, basis, stacks_known=len(stacks) > 0)
 
 
@@ -92,7 +98,7 @@ def _weights(incident: Incident, cls: str, subtype: str | None) -> tuple[NDArray
         else:
             recent = phases(incident.snapshot.stacks)[lives.stack[heap.live]] != LOAD
         weight[heap.live] = np.where(recent, heap.live_size, 0)
-        return weight, "peak", "live bytes made in the step of the failure, and the request"
+        return weight, "peak", _made(incident, int(weight.sum()))
     if cls == "fragmentation" and subtype == "rounding":
         requested = np.minimum(lives.requested[heap.live], heap.live_size)
         weight[heap.live] = heap.live_size - requested
@@ -107,7 +113,26 @@ def _weights(incident: Incident, cls: str, subtype: str | None) -> tuple[NDArray
         weight[heap.live] = np.rint(part * idle_in[heap.live_segment]).astype(np.int64)
         return weight, "pinning", "idle bytes held down by live blocks in the same segment"
     weight[heap.live] = heap.live_size
-    return weight, "held", "live bytes at the moment"
+    if incident.device.trace is None:
+        return weight, "held", "live bytes of the snapshot's segments"
+    if not incident.failed:
+        return weight, "held", "live bytes at the peak"
+    return weight, "held", "live bytes at the failure"
+
+
+def _made(incident: Incident, made: int) -> str:
+    """What the rows of a peak are, and why they sum to more than the step stands above its floor.
+
+    Args:
+        incident: The incident.
+        made: Live bytes that the step made.
+    """
+    if len(incident.grid) < 3:
+        return "live bytes beside what was loaded"
+    # Of what was live when the step began it has freed this much, and made as much anew.
+    anew = made - (incident.heap.active - step_shape(incident).floor)
+    basis = "live bytes made in the step of the failure"
+    return f"{basis} ({format_size(anew)} of them in place of what it freed)" if anew >= _ANEW * max(made, 1) else basis
 
 
 def _idle_segments(incident: Incident) -> list[tuple[int, int]]:

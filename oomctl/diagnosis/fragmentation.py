@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from oomctl.analysis.books import of_request
 from oomctl.analysis.incident import Incident
 from oomctl.diagnosis.base import Finding
 from oomctl.model.report import EvidenceItem, WhatIf
@@ -24,6 +26,30 @@ def _served(replayed: WhatIf | None) -> list[str]:
     if replayed is None or replayed.identity.reason:
         return []
     return [r.alloc_conf for r in replayed.runs if r.served and r.certainty in ("firm", "likely")]
+
+
+def _places(parts: Mapping[str, int]) -> str:
+    """Where the idle bytes lie, largest part first."""
+    words = {
+        "split_segments": "between live blocks",
+        "private_pools": "in private pools",
+        "stream_stranded": "of other streams or the other pool",
+    }
+    there = sorted(((size, words[name]) for name, size in parts.items() if size), reverse=True)
+    return ", ".join(f"{format_size(size)} {where}" for size, where in there)
+
+
+def _holes(incident: Incident, largest: int) -> str:
+    """How many holes there were, and which of them the request could have used by pool and stream."""
+    heap = incident.heap
+    count = len(heap.hole_size)
+    usable = int(((heap.pool[heap.hole_segment] == 0) & of_request(heap, incident.request)).sum())
+    text = f"{count:,} {'hole' if count == 1 else 'holes'}, median {format_size(int(np.median(heap.hole_size)))}"
+    if not usable:
+        return f"{text}, none of them of the request's pool and stream"
+    if usable < count:
+        text += f", {usable:,} of them of the request's pool and stream"
+    return f"{text}, the largest {format_size(largest)}"
 
 
 @dataclass(frozen=True)
@@ -61,10 +87,10 @@ class Fragmentation:
         ):
             subtype = "granule_pinned"
         largest = b.largest_hole or 0
-        asker = f" that {request.stack_label} asked for" if request.stack_label else " asked for"
+        asker = f" asked for by {request.stack_label}" if request.stack_label else " asked for"
         where = {
-            "private_pools": "most of it inside private pools (CUDA graphs, MemPools) that cannot serve other requests",
-            "stream_stranded": "most of it cached for other streams",
+            "private_pools": "most of it lies in private pools (CUDA graphs, MemPools), which serve nothing else",
+            "stream_stranded": "most of it is cached for other streams",
         }.get(subtype, f"the largest usable hole has {format_size(largest)}")
         headline = (
             f"{format_size(idle)} of the {format_size(b.reserved)} reserved are idle, yet the "
@@ -77,10 +103,7 @@ class Fragmentation:
                 (("active", b.active), ("limit", limit), ("requested", need)),
             ),
             EvidenceItem(
-                f"{idle / max(b.reserved, 1):.0%} of the reserved memory was idle "
-                f"({format_size(idle)}; {format_size(parts['split_segments'])} between live blocks, "
-                f"{format_size(parts['private_pools'])} in private pools, "
-                f"{format_size(parts['stream_stranded'])} of other streams or the other pool)",
+                f"{idle / max(b.reserved, 1):.0%} of the reserved memory was idle: {_places(parts)}",
                 (("idle", idle), ("reserved", b.reserved)),
             ),
         ]
@@ -89,8 +112,7 @@ class Fragmentation:
             fitting = int((holes >= need).sum())
             evidence.append(
                 EvidenceItem(
-                    f"{len(holes):,} holes, median {format_size(int(np.median(holes)))}, largest usable "
-                    f"{format_size(largest)}; the request needs {format_size(need)} in one piece",
+                    f"{_holes(incident, largest)}; the request needs {format_size(need)} in one piece",
                     (("holes_count", len(holes)), ("fitting_count", fitting), ("largest_hole", largest)),
                 )
             )
@@ -125,7 +147,9 @@ class Fragmentation:
                 (("requested", b.requested or 0), ("active", b.active), ("rounding", rounding)),
             ),
             EvidenceItem(
-                f"idle memory outside blocks is only {format_size((b.reserved or 0) - b.active)}",
+                f"only {format_size((b.reserved or 0) - b.active)} were idle outside blocks"
+                if (b.reserved or 0) > b.active
+                else "no memory was idle outside blocks",
                 (("idle", (b.reserved or 0) - b.active),),
             ),
         )

@@ -204,8 +204,11 @@ def _verdict(found: Incident, replayed: WhatIf | None) -> Verdict:
     recovered = len(found.moment.recovered)
     live, reserved = format_size(b.active or 0), format_size(b.reserved or 0)
     if found.device.trace is None:
-        why = "the file is damaged and its events are lost" if _lost(found.snapshot) else "the snapshot has no trace"
-        headline = f"{why}: its segments ({reserved} reserved, {live} live) do not say what failed"
+        if _lost(found.snapshot):
+            why, what = "the file is damaged and its events are lost", "the segments that could be read"
+        else:
+            why, what = "the snapshot has no trace", "its segments"
+        headline = f"{why}: {what} ({reserved} reserved, {live} live) do not say what failed"
         return Verdict("uncertain", None, code_for("uncertain"), "low", headline)
     again = f"; {recovered} failures were caught and the program went on" if recovered else ""
     headline = f"no failure in this trace: at its peak {live} were live and {reserved} reserved{again}"

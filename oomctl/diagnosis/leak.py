@@ -47,11 +47,12 @@ class Leak:
             f"{steps:,} {unit}s"
         )
         count = int(growth.growing.sum())
-        stacks = "one stack" if count == 1 else f"{count:,} stacks"
+        alike = "size" if incident.growth_by_size else "stack"
+        made = f"all of one {alike}" if count == 1 else f"of {count:,} {alike}s"
         evidence = [
             EvidenceItem(
                 f"live bytes at the same phase of {steps:,} successive {unit}s grew by {format_size(per_step)} a "
-                f"{unit}, made in {stacks}, until the end",
+                f"{unit}, {made}, until the {'failure' if incident.failed else 'end'}",
                 (("per_step", per_step), ("steps_count", steps), ("grown", grown)),
             )
         ]
@@ -59,7 +60,8 @@ class Leak:
         samples = [int(held[i]) for i in np.linspace(0, len(held) - 1, min(5, len(held)), dtype=int)]
         evidence.append(
             EvidenceItem(
-                "held there, from the first step to the failure: " + ", ".join(format_size(s) for s in samples),
+                f"held there, from the first {unit} to the {'failure' if incident.failed else 'end'}: "
+                + ", ".join(format_size(s) for s in samples),
                 tuple((f"held_{k}", s) for k, s in enumerate(samples)),
             )
         )

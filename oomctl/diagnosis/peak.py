@@ -69,13 +69,12 @@ class TransientPeak:
         asker = f" by {request.stack_label}" if request.stack_label else ""
         card = b.device_total or limit
         if need > max(card, limit):
-            headline = (
-                f"one request of {format_size(need)}{asker} is larger than everything the allocator may use "
-                f"({format_size(card)})"
-            )
+            whole = "the card" if b.device_total else "the limit"
+            most = "the whole card" if b.device_total else "everything the allocator may use"
+            headline = f"one request of {format_size(need)}{asker} is larger than {most} ({format_size(card)})"
             item = EvidenceItem(
                 f"{format_size(b.active or 0)} were live; "
-                f"the request alone is {need / max(limit, 1):,.1f} times the limit",
+                f"the request alone is {need / max(card, 1):,.1f} times {whole}",
                 (("requested", need), ("limit", limit)),
             )
             return Finding(self.cls, "impossible_request", need, True, 0.95, headline, (item,))
@@ -118,7 +117,7 @@ class TransientPeak:
             strength = 0.9 if rise >= 0.1 * limit else 0.5
         elif incident.device.trace is None:
             headline = (
-                f"{format_size(shape.above)} are live or asked for beside {format_size(shape.floor)} of what was "
+                f"{format_size(shape.above)} are live or asked for beside {format_size(shape.floor)} that were "
                 f"loaded; without events nothing tells whether one step made it or many did"
             )
             evidence, strength = [], 0.2

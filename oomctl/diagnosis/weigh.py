@@ -80,7 +80,7 @@ def _undecided(findings: list[Finding]) -> Verdict:
     """Nothing is decisive: the largest findings are shown, none is claimed."""
     ordered = sorted(findings, key=lambda f: -f.share)
     if ordered:
-        named = " and ".join(f"{f.cls} ({format_size(f.share)})" for f in ordered[:2])
+        named = " and ".join(f"{f.cls.replace('_', ' ')} ({format_size(f.share)})" for f in ordered[:2])
         headline = f"no single cause would have made the difference: {named} each took part"
     else:
         headline = "the evidence does not show a cause"

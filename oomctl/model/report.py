@@ -397,7 +397,7 @@ class StepRow:
         label: Annotation name or "step N".
         first_event: Trace index.
         last_event: Trace index (exclusive).
-        floor: Live bytes at its end (same phase in every step).
+        floor: Live bytes when it began (same phase in every step).
         peak: Highest live bytes within it.
         warmup: True for steps before memory settled.
     """

@@ -59,8 +59,9 @@ def _entries(report: Report, facts: Facts) -> list[Entry]:
     verdict = report.verdict
     names = (facts.operation if not _machinery(facts.operation, facts) else "", *_names(facts), *facts.hint)
     fitting = [e for e in ENTRIES if e.applies(verdict.cls, verdict.subtype, names, facts.phase)]
-    if report.timeline is not None:
-        fitting = [e for e in fitting if e.slug != "record-a-snapshot"]  # there is one
+    given = report.timeline is not None or any(one.kind == "snapshot" for one in report.inputs)
+    beside = ("record-a-snapshot" if given else "", "dump-again" if not given or report.timeline is not None else "")
+    fitting = [e for e in fitting if e.slug not in beside]
     fitting.sort(key=lambda e: -e.weight)
     return fitting[:MOST_ENTRIES]
 

@@ -238,7 +238,7 @@ CODE: Final[tuple[Entry, ...]] = (
         "Each CUDA graph and each torch.cuda.MemPool keeps idle memory that no other request can use. Graphs that "
         "never run at the same time can share a pool; a MemPool gives its memory back when it is deleted.",
         example="pool = torch.cuda.graph_pool_handle()\nwith torch.cuda.graph(g, pool=pool):\n    ...\n"
-        "del mem_pool                              # a torch.cuda.MemPool, once its tensors are gone",
+        "del mem_pool  # a torch.cuda.MemPool, once its tensors are gone",
         caveats=(
             "graphs that share a pool must be replayed in the order of capture, and outputs copied before the "
             "next replay",

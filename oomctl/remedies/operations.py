@@ -7,6 +7,11 @@ from typing import Final
 
 from oomctl.remedies.base import Entry
 
+_RECORD: Final = (
+    "torch.cuda.memory._record_memory_history(max_entries=200_000, context='alloc', stacks='python')\n...\n"
+    "torch.cuda.memory._dump_snapshot('oom.pickle')      # in the except block, before disabling"
+)
+
 OPERATIONS: Final[tuple[Entry, ...]] = (
     Entry(
         "free-the-card",
@@ -103,13 +108,22 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         weight=10,
     ),
     Entry(
+        "dump-again",
+        "operations",
+        ("uncertain",),
+        "Copy the whole snapshot again, or dump one that has its events",
+        "This one shows what was held, but its events are missing: whether it grew or one step took it stays open.",
+        example=_RECORD,
+        applicability="safe",
+        weight=10,
+    ),
+    Entry(
         "record-a-snapshot",
         "operations",
         ("uncertain",),
         "Record a snapshot, which decides it",
         "Text alone does not show what held the memory, or whether it grew.",
-        example="torch.cuda.memory._record_memory_history(max_entries=200_000, context='alloc', stacks='python')\n...\n"
-        "torch.cuda.memory._dump_snapshot('oom.pickle')      # in the except block, before disabling",
+        example=_RECORD,
         applicability="safe",
         weight=10,
     ),

@@ -27,11 +27,16 @@ _CAVEATS: Final[dict[str, tuple[str, ...]]] = {
     "garbage_collection_threshold": (
         "works only with torch.cuda.set_per_process_memory_fraction (or per_process_memory_fraction)",
     ),
-    "backend": (
-        "the driver's pool replaces PyTorch's: no snapshots, no memory history, other options are ignored",
-        "an estimate from live bytes: the driver's own pool cannot be replayed",
-    ),
+    "backend": ("the driver's pool replaces PyTorch's: no snapshots, no memory history, other options are ignored",),
 }
+
+_DOES: Final = {
+    "expandable_segments": "Segments grow in place and give back what lies idle in them, so that holes join.",
+    "max_split_size_mb": "Blocks above this size are never split, so that large holes stay whole.",
+    "garbage_collection_threshold": "Idle blocks go back to the driver before the limit is reached.",
+    "roundup_power2_divisions": "Sizes are rounded to few values, so that a freed block fits the next request.",
+}
+"""What a setting changes, in a sentence; whether that helps is the replay's to say."""
 
 
 def version_of(facts: Facts) -> Version:
@@ -111,9 +116,11 @@ def _advice(run: WhatIfRun, identity: Identity, before: int | None, facts: Facts
     if run.served is None:
         why = "Replay leaves it open: it depends on the exact limit, which only the log of the failure gives."
     elif estimate:
-        why = "By its live bytes the failing request would have been served from the driver's own pool (an estimate)."
+        why = (
+            "The driver's own pool joins idle memory that PyTorch's keeps apart; it cannot be replayed, only estimated."
+        )
     else:
-        why = "Replayed on your own trace, the failing request would have been served."
+        why = _does(run.alloc_conf)
     return Remedy(
         kind="alloc_conf",
         title=f"Set {run.alloc_conf}" if run.alloc_conf else "Drop the allocator settings in force",
@@ -125,6 +132,13 @@ def _advice(run: WhatIfRun, identity: Identity, before: int | None, facts: Facts
         replay=ReplayEffect(run.served, run.peak_reserved, before, identity, run.certainty, run.notes),
         slug=keys[0] if keys else "drop-settings",
     )
+
+
+def _does(conf: str) -> str:
+    """What settings that serve the request change."""
+    parts = [part for part in conf.split(",") if part and not part.endswith(":False")]
+    said = dict.fromkeys(_DOES.get(part.split(":")[0], "") for part in parts)
+    return " ".join(text for text in said if text) or "Without what is set now the failing request is served."
 
 
 def unproved(facts: Facts, reason: str) -> list[Remedy]:

@@ -59,12 +59,15 @@ class Books:
     notes: tuple[str, ...]
 
 
-def build_books(budget: Budget | None, need: int | None, *, failed: bool = True) -> Books | None:
+def build_books(
+    budget: Budget | None, need: int | None, asked: int | None = None, *, failed: bool = True
+) -> Books | None:
     """Rows and notes of a budget; None when it says nothing that could be summed.
 
     Args:
         budget: The books of the report.
-        need: Bytes that the request needs, or None.
+        need: Bytes that the request needs, a segment of its own, or None.
+        asked: Bytes that it asked for, or None.
         failed: False where the moment is the peak of a run without a failure.
     """
     if budget is None:
@@ -102,7 +105,7 @@ def build_books(budget: Budget | None, need: int | None, *, failed: bool = True)
         ratio(before, total),
         ratio(before + reserved_total, total),
         SOURCES.get(budget.source, "") if failed or budget.source != "trace" else PEAK,
-        tuple(_notes(budget, need)),
+        tuple(_notes(budget, need, asked)),
     )
 
 
@@ -152,14 +155,21 @@ def _inside(budget: Budget) -> list[tuple[str, str, int | None]]:
     return rows
 
 
-def _notes(budget: Budget, need: int | None) -> list[str]:
+def _notes(budget: Budget, need: int | None, asked: int | None) -> list[str]:
     notes = []
     if budget.shortage is not None and budget.shortage > 0:
         parts = []
         if need is not None:
-            parts.append(f"the request needs {format_size(need)}")
+            new = asked is not None and format_size(asked) != format_size(need)
+            parts.append(
+                f"the request of {format_size(asked or 0)} needs a new segment of {format_size(need)}"
+                if new
+                else f"the request needs {format_size(need)}"
+            )
         if budget.free is not None and budget.limit_kind != "fraction":
             parts.append(f"free on the card {format_size(budget.free)}")
+        elif budget.limit is not None and budget.reserved is not None:
+            parts.append(f"left under the cap {format_size(max(budget.limit - budget.reserved, 0))}")
         if budget.largest_hole is not None:
             parts.append(f"largest usable hole {format_size(budget.largest_hole)}")
         detail = f": {', '.join(parts)}" if parts else ""

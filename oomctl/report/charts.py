@@ -243,16 +243,16 @@ def steps_plot(report: Report) -> Plot | None:
     return Plot(
         (
             Shape(area(xs, [row.peak for row in steps.rows], top, stepped=False), "peak", "peak within the step"),
-            Shape(area(xs, [row.floor for row in steps.rows], top, stepped=False), "o1", "live at its end"),
+            Shape(area(xs, [row.floor for row in steps.rows], top, stepped=False), "o1", "live at its start"),
         ),
         (),
         None,
         "",
         (),
-        x_axis(steps.rows[0].index, steps.rows[-1].index, "step "),
+        _step_axis([row.index for row in steps.rows]),
         y,
         top,
-        f"Live memory at the end of each of {steps.total:,} steps: {format_size(steps.rows[0].floor)} at first, "
+        f"Live memory at the start of each of {steps.total:,} steps: {format_size(steps.rows[0].floor)} at first, "
         f"{format_size(steps.rows[-1].floor)} at last.",
     )
 
@@ -425,6 +425,16 @@ def y_axis(highest: int) -> tuple[int, tuple[Tick, ...]]:
 
 def _round_steps() -> list[float]:
     return [0.25, 0.5, *accumulate([1] + [2] * 9, lambda a, b: a * b), 1024]
+
+
+def _step_axis(steps: Sequence[int]) -> tuple[Tick, ...]:
+    """At most five ticks, each at a step."""
+    last = len(steps) - 1
+    places = sorted({round(last * i / 4) for i in range(5)})
+    return tuple(
+        Tick(percent(i, last), ("" if i else "step ") + f"{steps[i]:,}", "end" if i == last else "middle" if i else "start")
+        for i in places
+    )
 
 
 def x_axis(first: float, last: float, before: str = "event ") -> tuple[Tick, ...]:

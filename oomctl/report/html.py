@@ -13,7 +13,7 @@ from oomctl.report.json import compact
 from oomctl.report.page import embedded, environment, page_hash, read_template
 from oomctl.report.ranks_html import job_view
 from oomctl.report.redact import DESCRIPTIONS, redact
-from oomctl.report.texts import clean, plural, ratio
+from oomctl.report.texts import capital, clean, plural, ratio
 from oomctl.report.thin import FULL, evenly, keep, thin
 from oomctl.report.view import View, build_view
 from oomctl.units import format_size
@@ -162,7 +162,7 @@ def _device(report: Report, index: int) -> _Device:
         id=f"d{index}",
         prefix=f"d{index}-" if index else "",
         view=view,
-        headline=_capital(view.headline),
+        headline=capital(view.headline),
         figures=_figures(report),
         timeline=timeline,
         failures=_failures(report, timeline),
@@ -184,12 +184,6 @@ def _device(report: Report, index: int) -> _Device:
             for shown, series in zip(view.series, report.series, strict=True)
         )[:8],
     )
-
-
-def _capital(text: str) -> str:
-    """A capital first letter, unless the first word is the name of something."""
-    word = text.split(" ", 1)[0]
-    return text[:1].upper() + text[1:] if word.isalpha() and " (" not in text[: len(word) + 2] else text
 
 
 def _figures(report: Report) -> tuple[tuple[str, str], ...]:
@@ -260,15 +254,7 @@ def _legend(report: Report) -> tuple[tuple[str, str], ...]:
                 owners.setdefault(min(piece.owner, charts.COLOURS), piece.label)
             else:
                 states[piece.state] = states.get(piece.state, 0) + piece.size
-    # Where the verdict rests on a log, the culprits are the log's and the map's owners are not.
-    named = {}
-    for c in report.culprits:
-        file = c.file.rsplit("/", 1)[-1]
-        named[c.rank, f"{file}:{c.line} {c.function}"] = f"{clean(c.function)} ({clean(file)}:{c.line})"
-    shown = [
-        (charts.owner(rank), "live, " + (named.get((rank, label)) or clean(label, 120)))
-        for rank, label in sorted(owners.items())
-    ]
+    shown = [(charts.owner(rank), f"live, {clean(label, 120)}") for rank, label in sorted(owners.items())]
     return (*shown, *(_MAP_LABELS[state] for state in charts.STATES if state in states))
 
 

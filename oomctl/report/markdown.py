@@ -217,7 +217,7 @@ def _folded(view: View, rows: int) -> list[str]:
         steps = [(escape(s.label), s.floor, s.change, s.peak) for s in kept]
         parts.append(
             _fold(
-                "Steps", escape(view.steps.verdict), table(("Step", "At its end", "Change", "Peak"), steps, (1, 2, 3))
+                "Steps", escape(view.steps.verdict), table(("Step", "At its start", "Change", "Peak"), steps, (1, 2, 3))
             )
         )
     if view.culprits is not None and any(row.stack for row in view.culprits.rows):

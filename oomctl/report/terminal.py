@@ -12,6 +12,7 @@ from oomctl.report.terminal_page import COLOURS, NARROW, Page
 from oomctl.report.texts import cut_right, short_path
 from oomctl.report.texts import width as columns
 from oomctl.report.view import CulpritView, RemedyView, View, build_view
+from oomctl.units import format_size
 
 STYLES: Final = {"error": "bold red", "warning": "bold yellow", "ok": "bold green"}
 GREY: Final = "bright_black"
@@ -77,7 +78,8 @@ def render_terminal(
         else:
             page.wrap((f"{other_view.device}: ", "bold"), f"{other_view.cls}: {other_view.headline}", rest=2)
     if view.others and not verbose:
-        page.wrap(("-v shows the other devices in full, --device and --rank one of them.", GREY))
+        which = "ranks" if report.job is not None else "devices"
+        page.wrap((f"-v shows the other {which} in full, --device and --rank one of them.", GREY))
     return page.text(color)
 
 
@@ -166,7 +168,12 @@ def _evidence(page: Page, view: View, report: Report, verbose: bool) -> None:
             line = page.spark([value / top for value in timeline.reserved], page.columns - 9)
             page.add("  ", ("held ", GREY), (line, COLOURS["idle_split"]))
         page.wrap(
-            (f"over {timeline.events_total:,} events; live is what tensors use, held what PyTorch keeps", GREY), first=7
+            (
+                f"over {timeline.events_total:,} events, at most {format_size(top)}; live is what tensors use, held what "
+                "PyTorch keeps",
+                GREY,
+            ),
+            first=7,
         )
 
 
@@ -205,11 +212,11 @@ def _steps(page: Page, view: View, verbose: bool) -> None:
         tail = _MANY - 2 if verbose else _FEW - 2
         cut = len(shown) - 2 - tail
         shown = [*shown[:2], *shown[-tail:]]
-    rows = [[("step", GREY), ("at its end", GREY), ("change", GREY), ("peak", GREY), ("", "")]]
+    rows = [[("step", GREY), ("at its start", GREY), ("change", GREY), ("peak", GREY), ("", "")]]
     for i, step in enumerate(shown):
         if cut and i == 2:
             rows.append([(f"({cut:,} more)", GREY), *[("", "")] * 4])
-        bar = _bar(page, step.ratio, max(page.columns - 66, 6))
+        bar = _bar(page, step.peak_ratio if view.cls == "transient_peak" else step.ratio, max(page.columns - 66, 6))
         label = step.label + (" (warm-up)" if step.warmup else "")
         rows.append([(label, ""), (step.floor, ""), (step.change, ""), (step.peak, GREY), (bar, COLOURS["live"])])
     page.table(rows, (1, 2, 3), 0)
@@ -220,12 +227,11 @@ def _culprits(page: Page, view: View, verbose: bool) -> None:
     if culprits is None:
         return
     page.heading(culprits.title, culprits.basis)
-    rows = [*culprits.rows, *([culprits.rest] if culprits.rest else [])]
-    numbers = [
-        ("bytes", "share", "blocks"),
-        *((row.bytes, row.share, row.blocks) for row in rows),
-        (culprits.total, "100.0%", culprits.total_blocks),
-    ]
+    # Below the sum stand the callers, who hold what the rows above it hold already.
+    rows = [row for row in culprits.rows if not row.caller] + ([culprits.rest] if culprits.rest else [])
+    callers = [row for row in culprits.rows if row.caller]
+    total = (culprits.total, "100.0%", culprits.total_blocks)
+    numbers = [("bytes", "share", "blocks"), *((row.bytes, row.share, row.blocks) for row in [*rows, *callers]), total]
     wide = [max(columns(line[i]) for line in numbers) for i in range(3)]
     narrow = page.columns < NARROW
     below = 4 if narrow else sum(wide) + 8
@@ -234,9 +240,9 @@ def _culprits(page: Page, view: View, verbose: bool) -> None:
         left = "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, wide, strict=True))
         if narrow:
             page.add("  ", (left, style), "  ", (mark, "bold red"))
-            place = page.fit(*where, page.columns - 4)
-            if place:
-                page.wrap((place, style), (f"  {role}" if role else "", GREY), first=4, rest=6)
+            fitted = page.fit(*where, page.columns - 4)
+            if fitted:
+                page.wrap((fitted, style), (f"  {role}" if role else "", GREY), first=4, rest=6)
             return
         used = 2 + sum(wide) + 4 + 2 + 2 + (len(role) + 2 if role else 0)
         fitted = page.fit(*where, page.columns - used)
@@ -245,24 +251,29 @@ def _culprits(page: Page, view: View, verbose: bool) -> None:
             "  ", (left, style), "  ", (mark or " ", "bold red"), " ", (at, style), (f"  {role}" if role else "", GREY)
         )
 
-    line(numbers[0], "", ("where", ""), "", GREY)
-    for row, cells in zip(rows, numbers[1:], strict=False):
+    def place(row: CulpritView) -> None:
         where = row.where if row is culprits.rest else _near(row.where)
-        line(cells, "◆" if row.accumulation else "", (where, row.function), row.role, "")
+        line((row.bytes, row.share, row.blocks), "◆" if row.accumulation else "", (where, row.function), row.role, "")
         if row is culprits.rest:
-            continue
+            return
         if row.source:
             room = page.columns - below - 2
             page.add(" " * (below + 2), (cut_right(page.say(row.source.strip()), room, page.mark), GREY))
         if verbose:
             for at, function, kind in row.stack[row.stack[:1] == ((row.where, row.function, "user"),) :]:
                 page.add(" " * below, (page.fit(_near(at), function, page.columns - below), _dim(kind)))
-        elif row is culprits.rows[0]:
-            callers = _callers(row)
-            if callers:
-                page.wrap((callers, GREY), first=below + 2)
+        elif row is rows[0]:
+            called = _callers(row)
+            if called:
+                page.wrap((called, GREY), first=below + 2)
+
+    line(numbers[0], "", ("where", ""), "", GREY)
+    for row in rows:
+        place(row)
     if culprits.total:
-        line(numbers[-1], "", ("", ""), "", "bold")
+        line(total, "", ("all", ""), "", "bold")
+    for row in callers:
+        place(row)
     if any(row.accumulation for row in culprits.rows):
         page.wrap(("◆ the deepest caller that owns most of the bytes", GREY), first=2)
 

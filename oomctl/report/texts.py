@@ -16,6 +16,7 @@ NAME_LIMIT: Final = 400
 _UNSAFE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
+_WORD: Final = re.compile("[a-z]+(?:[-'][a-z]+)*")
 _ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -63,8 +64,8 @@ def percent(part: float, whole: float = 1.0) -> str:
     if not whole:
         return ""
     share = part / whole
-    if 0 < share < 0.0005:
-        return "<0.1%"
+    if 0 < abs(share) < 0.0005:
+        return "<0.1%" if share > 0 else "-<0.1%"
     if 0.9995 <= share < 1:
         return ">99.9%"
     return f"{share:.1%}"
@@ -114,7 +115,14 @@ def width(text: str) -> int:
 
 
 def cut_left(text: str, columns: int, mark: str = "…") -> str:
-    """The end of a text that fits, with a mark where its beginning was cut."""
+    """The end of a text that fits, with a mark where its beginning was cut; a path begins with a whole folder."""
+    kept = _end(text, columns, mark)
+    slash = kept.find("/", len(mark))
+    whole = slash > 0 and slash < len(kept) - 1 and " " not in kept[:slash]
+    return mark + kept[slash:] if kept != text and whole else kept
+
+
+def _end(text: str, columns: int, mark: str) -> str:
     if width(text) <= columns:
         return text
     kept, used = [], width(mark)
@@ -128,10 +136,17 @@ def cut_left(text: str, columns: int, mark: str = "…") -> str:
 
 def cut_right(text: str, columns: int, mark: str = "…") -> str:
     """The beginning of a text that fits, with a mark where its end was cut."""
-    return text if width(text) <= columns else cut_left(text[::-1], columns, mark[::-1])[::-1]
+    return _end(text[::-1], columns, mark[::-1])[::-1]
+
+
+def capital(text: str) -> str:
+    """A capital first letter, unless the first word is the name of something."""
+    word = text.split(" ", 1)[0].rstrip(",;:.")
+    named = not _WORD.fullmatch(word) or text[len(word) : len(word) + 2] == " ("
+    return text if named else text[:1].upper() + text[1:]
 
 
 def sentence(text: str) -> str:
     """A text with a capital and a full stop."""
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", ":", "…")) else ".") if text else ""
+    return capital(text) + ("" if text.endswith((".", "!", "?", ":", "…")) else ".") if text else ""

@@ -9,7 +9,7 @@ from oomctl.model.log import Series
 from oomctl.model.report import Contribution, Culprit, Device, HoleBucket, Holes, Remedy, Report, Steps, WhatIf
 from oomctl.report.books import build_books
 from oomctl.report.tables import build_tables
-from oomctl.report.texts import base, clean, clean_block, count, percent, place, plural, ratio, sentence, size
+from oomctl.report.texts import base, clean, clean_block, count, percent, place, plural, ratio, sentence, short_path, size
 from oomctl.report.view_types import (
     CulpritsView,
     CulpritView,
@@ -75,14 +75,19 @@ def build_view(report: Report, places: int | None = None) -> View:
         facts=_facts(report),
         files=_files(report),
         conf_issues=tuple((clean(i.severity), sentence(clean(i.message, 800))) for i in report.conf_issues),
-        books=build_books(report.budget, _need(report), failed=verdict.cls != "no_oom"),
+        books=build_books(
+            report.budget,
+            _need(report),
+            report.request.size if report.request is not None else None,
+            failed=verdict.cls != "no_oom",
+        ),
         evidence=tuple(
             Evidence(sentence(clean(item.statement, 1200)), tuple((_name(n), number(n, v)) for n, v in item.numbers))
             for item in verdict.evidence
         ),
         contributing=_contributing(report),
         holes=_holes(report.holes),
-        steps=_steps(report.steps),
+        steps=_steps(report.steps, failed=verdict.cls != "no_oom"),
         culprits=_culprits(report, places),
         categories=_categories(report),
         remedies=tuple(_remedy(remedy) for remedy in report.remedies),
@@ -105,9 +110,11 @@ def _contributing(report: Report) -> tuple[tuple[str, str, str], ...]:
 def _contribution(part: Contribution) -> tuple[str, str, str]:
     """(class, its bytes unless the sentence has them, sentence)."""
     share, statement = format_size(part.share), sentence(clean(part.statement, 1200))
-    if part.cls == "transient_peak":
+    if share in statement:
+        share = ""
+    elif part.cls == "transient_peak":
         share += " more than usual"
-    return part.cls.replace("_", " "), "" if share in statement else f"({share})", statement
+    return part.cls.replace("_", " "), f"({share})" if share else "", statement
 
 
 def number(name: str, value: int | float) -> str:
@@ -161,10 +168,19 @@ def _context(report: Report) -> tuple[str, ...]:
     parts = [f"confidence {report.verdict.confidence}", device_name(report.device)]
     if report.torch.known:
         parts.append(f"torch {report.torch}")
-    names = [clean("stdin" if f.path == "-" else base(f.path), 60) for f in report.inputs]
+    names = _names_apart([f.path for f in report.inputs])
     if names:
         parts.append(" + ".join(names[:3]) + (f" + {len(names) - 3} more" if len(names) > 3 else ""))
     return tuple(parts)
+
+
+def _names_apart(paths: list[str]) -> list[str]:
+    """Names of files, with their folder where two of them are called the same."""
+    names = ["stdin" if path == "-" else base(path) for path in paths]
+    return [
+        clean(short_path(path, 2).removeprefix("…/") if names.count(name) > 1 else name, 60)
+        for path, name in zip(paths, names, strict=True)
+    ]
 
 
 def _facts(report: Report) -> tuple[tuple[str, str], ...]:
@@ -309,7 +325,7 @@ def _edge(value: int) -> str:
     return format_size(value).replace(".00 ", " ")
 
 
-def _steps(steps: Steps | None) -> StepsView | None:
+def _steps(steps: Steps | None, *, failed: bool) -> StepsView | None:
     if steps is None or not steps.rows:
         return None
     most = max((row.peak for row in steps.rows), default=0)
@@ -331,10 +347,10 @@ def _steps(steps: Steps | None) -> StepsView | None:
     name = f" of {clean(steps.name, 80)}" if steps.name else ""
     verdict = f"{plural(steps.total, 'step')}{name}"
     if steps.source == "period":
-        verdict += " (found by the period of the stacks)"
+        verdict += " (found by the period of the allocations)"
     if steps.growth_per_step is not None:
         verdict += f"; {format_size(steps.growth_per_step)} more after each"
-    if steps.steps_to_oom is not None:
+    if steps.steps_to_oom is not None and not failed:  # how long it lasted is known
         verdict += f"; at this rate the memory lasts {plural(steps.steps_to_oom, 'step')}"
     return StepsView(verdict + ".", tuple(rows))
 

@@ -11,7 +11,7 @@ from oomctl.errors import OomctlError
 _RANK: Final = re.compile(r"(?<![a-z])(?:global[ _.-]?)?rank[ _.=-]?([0-9]{1,6})(?![0-9])", re.IGNORECASE)
 """rank3, rank_3, oom_rank-3_snapshot.pickle (Megatron), rank3_oom_snapshot.pickle and rank3.5.memory_snapshot
 (Composer), iteration_10/rank3_memory_snapshot.pickle (torchtitan), oom-20260131T120000Z-rank3 (oomctl run)."""
-_PLACE_RANK: Final = re.compile(r"(?:local|node|mp|tp|pp|dp|ep|cp)[ _.-]?rank", re.IGNORECASE)
+_PLACE_RANK: Final = re.compile(r"(?<![a-z])(?:local|node|mp|tp|pp|dp|ep|cp)[ _.-]?rank", re.IGNORECASE)
 _LOCAL: Final = re.compile(
     r"(?<![a-z])(?:local[ _.-]?rank|gpu|cuda|device|worker|proc)[ _.=-]?([0-9]{1,4})(?![0-9])", re.IGNORECASE
 )
