@@ -666,6 +666,9 @@ cdef class Decoder:
             elif value.kind != IS_STR and value.kind != IS_NONE:
                 self.problem = b"a frame with more than texts"
                 return 0
+            elif word == W_FX_TRACE and value.kind == IS_STR and value.number != W_NO_TEXT:
+                self.problem = b"a frame with others in it"  # Python's own way
+                return 0
         return self.frames.add(&key[0], sizeof(key))
 
     cdef int _event(self, size_t start, size_t stop) except -1 nogil:

@@ -19,7 +19,7 @@ _LIBRARY_PATH: Final = re.compile(
     r"|[/\\](?:torch[/\\](?:functional|_tensor|_ops|_jit_internal|random|serialization))\.py$"
     r"|[/\\]src[/\\](?:transformers|accelerate|peft|trl|diffusers|lightning|deepspeed|datasets)[/\\]"
     r"|[/\\]oomctl[/\\](?:cli|recorder)[/\\]|[/\\]oomctl[/\\]__main__\.py$"
-    r"|torchinductor_|[/\\]torch_compile_debug[/\\]|[/\\]triton[/\\]"
+    r"|torchinductor_|(?:^|[/\\])fx_generated_|[/\\]torch_compile_debug[/\\]|[/\\]triton[/\\]"
     r"|^torch[/\\]"
 )
 _LIBRARY_PSEUDO: Final = re.compile(

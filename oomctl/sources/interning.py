@@ -25,10 +25,10 @@ LONGEST: Final = 4096
 """Characters of a name or text that are kept."""
 _FORMATTED: Final = re.compile(r'^ *File "([^"\n]{1,4096})", line ([0-9]{1,9}), in ([^\n]{1,4096})', re.MULTILINE)
 """A frame as `traceback.format_stack` writes it."""
-_MAX_FORWARD: Final = 64
-"""Innermost forward frames that are kept with a backward stack."""
+_MAX_FORMATTED: Final = 64
+"""Innermost frames that are kept of a formatted stack."""
 _MAX_JOINED: Final = 1 << 20
-"""Forward frames of one file: each may be repeated behind any stack."""
+"""Formatted frames of one file: each may be repeated in any stack."""
 
 
 def clean(text: str) -> str:
@@ -48,6 +48,12 @@ def clipped(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
+def _formatted(text: str) -> list[Frame]:
+    """Frames that `traceback.format_stack` wrote, innermost first."""
+    found = [Frame(clean(file), int(line), clean(name)) for file, line, name in _FORMATTED.findall(text)]
+    return found[::-1][:_MAX_FORMATTED]
+
+
 class StackInterner:
     """Numbers stacks by content.
 
@@ -57,7 +63,7 @@ class StackInterner:
 
     def __init__(self) -> None:
         self._frames: dict[Frame, int] = {}
-        self._frame_of: dict[int, int] = {}
+        self._frame_of: dict[int, tuple[int, ...]] = {}
         self._alive: list[Any] = []
         self._alike: dict[tuple[int, ...], list[tuple[list[Any], int]]] = {}
         self._by_identity: dict[tuple[int, ...], int] = {}
@@ -66,8 +72,8 @@ class StackInterner:
         self.unknown_keys: set[str] = set()
         self.unreadable = 0
         """Frames and frames lists that were none."""
-        self.without_forward = 0
-        """Backward stacks whose forward frames found no room."""
+        self.without_origin = 0
+        """Stacks whose forward or original frames found no room."""
         self._forward: dict[tuple[str, ...], list[Any]] = {}
         self._joined: dict[tuple[int, int], tuple[Any, list[Any]]] = {}
         self._joined_frames = 0
@@ -91,15 +97,14 @@ class StackInterner:
         key = tuple(forward)
         tail = self._forward.get(key)
         if tail is None:
-            found = [match for text in forward for match in _FORMATTED.findall(text)]
-            tail = [{"filename": file, "line": int(line), "name": name} for file, line, name in reversed(found)]
-            tail = [BACKWARD_OF._asdict(), *tail[:_MAX_FORWARD]] if tail else []
+            found = [frame._asdict() for frame in _formatted("\n".join(forward))]
+            tail = [BACKWARD_OF._asdict(), *found] if found else []
             self._forward[key] = tail
         known = self._joined.get((id(frames), id(tail)))
         if known is not None:
             return known[1]
         if not tail or self._joined_frames + len(tail) > _MAX_JOINED:
-            self.without_forward += 1
+            self.without_origin += 1
             return frames
         made = [*(frames if type(frames) in (list, tuple) else ()), *tail]
         self._joined_frames += len(tail)
@@ -145,7 +150,13 @@ class StackInterner:
         number = self._by_identity.get(identities)
         if number is not None:
             return number
-        content = tuple(self._frame(frame) for frame in frames)
+        parts = [self._frame(frame) for frame in frames]
+        content = tuple(number for part in parts for number in part)
+        if len(content) > len(parts):
+            self._joined_frames += len(content) - len(parts)
+            if self._joined_frames > _MAX_JOINED:
+                self.without_origin += 1
+                content = tuple(part[0] for part in parts)
         number = self._stacks.setdefault(content, len(self._stacks))
         if len(self._by_identity) > _MAX_IDENTITIES + 4 * len(self._stacks):
             self._by_identity.clear()  # frames are not shared in this file: identities only cost memory
@@ -157,13 +168,16 @@ class StackInterner:
             seen.append((frames, number))
         return number
 
-    def _frame(self, frame: Any) -> int:
-        number = self._frame_of.get(id(frame))
-        if number is None:
-            number = self._frames.setdefault(self._read(frame), len(self._frames))
-            self._frame_of[id(frame)] = number
+    def _frame(self, frame: Any) -> tuple[int, ...]:
+        """The frame's number; after that of generated code those of what it was generated from (torch.compile)."""
+        numbers = self._frame_of.get(id(frame))
+        if numbers is None:
+            origin = frame.get("fx_original_trace") if type(frame) is dict else None
+            read = [self._read(frame), *(_formatted(origin) if type(origin) is str else ())]
+            numbers = tuple(self._frames.setdefault(f, len(self._frames)) for f in read)
+            self._frame_of[id(frame)] = numbers
             self._alive.append(frame)
-        return number
+        return numbers
 
     def _read(self, frame: Any) -> Frame:
         if type(frame) is dict:

@@ -95,10 +95,9 @@ def snapshot_from_objects(data: Any, traces: Traces | None = None, cut: str = ""
         skipped += builder.skipped()
     if traces.stacks.unreadable:
         skipped.append(Skipped("stacks", f"{traces.stacks.unreadable} frames are damaged"))
-    if traces.stacks.without_forward:
-        skipped.append(
-            Skipped("forward frames", f"those of {traces.stacks.without_forward:,} backward allocations are left out")
-        )
+    if traces.stacks.without_origin:
+        what = f"those of {traces.stacks.without_origin:,} stacks are left out: there are too many of them"
+        skipped.append(Skipped("forward and original frames", what))
     settings = _settings(top.get("allocator_settings"), skipped)
     event_keys = frozenset().union(*(b.keys for b in builders.values()))
     keys = Keys(

@@ -99,7 +99,7 @@ CHANGES = {
     "a high address": lambda i, e: e | ({"addr": e["addr"] | 1 << 63} if "addr" in e else {}),
     "a negative stream": lambda i, e: e | {"stream": -1 - i % 2},
     "unknown lines": lambda i, e: e | {"frames": [frame(2**64 - 1), frame(-1), frame(2**31)]},
-    "traced frames": lambda i, e: e | {"frames": [frame(3) | {"fx_node_op": "call", "fx_original_trace": "x"}]},
+    "traced frames": lambda i, e: e | {"frames": [frame(3) | {"fx_node_op": "call", "fx_original_trace": ""}]},
     "pools": lambda i, e: e | {"pool_id": ((3, 0), (0, 0), (0, i % 5), (2**63, 1))[i % 4]},
 }
 
@@ -112,6 +112,7 @@ def test_events_as_some_torch_may_write_them(name):
     assert_same(found, reference(data))
 
 
+ORIGIN = '  File "/app/model.py", line 14, in block\n'
 ODD = {
     "another key": lambda i, e: e | {"weather": 1},
     "a key for some": lambda i, e: {k: v for k, v in e.items() if k != "time_us" or i},
@@ -123,6 +124,7 @@ ODD = {
     "frames of nothing": lambda i, e: e | {"frames": None},
     "a frame without a line": lambda i, e: e | {"frames": [{"name": "f", "filename": "a.py"}]},
     "a long number": lambda i, e: e | {"time_us": 1 << 70},
+    "frames of a formatted stack": lambda i, e: e | {"frames": [frame(3) | {"fx_original_trace": ORIGIN}]},
     "a deep stack": lambda i, e: e | {"frames": [frame(k) for k in range(10_001)] if not i else []},
 }
 

@@ -158,6 +158,26 @@ def test_backward_allocations_name_the_forward_line():
         assert int(read_pickle(pickle.dumps(data)).devices[0].trace.stack[-1]) == -1
 
 
+def test_generated_code_names_the_line_it_was_generated_from():
+    """A frame as torch 2.13 wrote it: torch.compile, `_snapshot(augment_with_fx_traces=True)`."""
+    origin = '  File "/app/model.py", line 14, in block\n    z = probe(y)\n        ^^^^^^^^\n'
+    generated = {
+        "filename": "fx_generated__ehzmusmqh75h6eufc74z2gqf73jdcdtfspgvjgoaht27immi6vv.py", "line": 11,
+        "name": "forward", "fx_node_op": "call_function", "fx_node_name": "z", "fx_node_target": "t.probe.default",
+        "fx_original_trace": origin,
+    }  # fmt: skip
+    outer = {"filename": "/app/train.py", "line": 90, "name": "main"}
+    data = convert.as_version(objects("first-step"), "2.14")
+    for event in data["device_traces"][0]:
+        event["frames"] = [generated, outer]
+    snapshot = read_pickle(pickle.dumps(data))
+    (stack,) = {snapshot.stacks[i] for i in snapshot.devices[0].trace.stack.tolist()}
+    names = ["forward", "block", "main"]
+    assert [frame.name for frame in stack] == names
+    assert [frame.name for frame in user_frames(stack)] == names[1:]
+    assert snapshot.unknown_keys == ()
+
+
 def test_devices_are_kept_apart():
     snapshot = read_pickle(pickle.dumps(convert.on_devices(objects("graph-pools"), 3)))
     assert [d.index for d in snapshot.devices] == [1, 2]
