@@ -130,9 +130,11 @@ def _made(incident: Incident, made: int) -> str:
     if len(incident.grid) < 3:
         return "live bytes beside what was loaded"
     # Of what was live when the step began it has freed this much, and made as much anew.
-    anew = made - (incident.heap.active - step_shape(incident).floor)
+    above = incident.heap.active - step_shape(incident).floor
     basis = "live bytes made in the step of the failure"
-    return f"{basis} ({format_size(anew)} of them in place of what it freed)" if anew >= _ANEW * max(made, 1) else basis
+    if above <= 0 or made - above < _ANEW * made:
+        return basis
+    return f"{basis} ({format_size(made - above)} of them in place of what it freed)"
 
 
 def _idle_segments(incident: Incident) -> list[tuple[int, int]]:

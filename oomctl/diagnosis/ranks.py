@@ -220,8 +220,8 @@ def _spreads(digests: Sequence[Digest], read: Sequence[int]) -> tuple[Spread, ..
 
     return (
         *spread("peak of live memory", lambda d: d.peak),
-        *spread("live at its moment", lambda d: d.active),
-        *spread("reserved at its moment", lambda d: d.reserved),
+        *spread("live at its failure or peak", lambda d: d.active),
+        *spread("reserved at its failure or peak", lambda d: d.reserved),
     )
 
 

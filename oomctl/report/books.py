@@ -168,8 +168,9 @@ def _notes(budget: Budget, need: int | None, asked: int | None) -> list[str]:
             )
         if budget.free is not None and budget.limit_kind != "fraction":
             parts.append(f"free on the card {format_size(budget.free)}")
-        elif budget.limit is not None and budget.reserved is not None:
-            parts.append(f"left under the cap {format_size(max(budget.limit - budget.reserved, 0))}")
+        elif need is not None and budget.limit is not None and budget.reserved is not None:
+            room = budget.limit - budget.reserved
+            parts += [f"left under the cap {format_size(room)}"] if need - room == budget.shortage and room else []
         if budget.largest_hole is not None:
             parts.append(f"largest usable hole {format_size(budget.largest_hole)}")
         detail = f": {', '.join(parts)}" if parts else ""

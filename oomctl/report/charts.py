@@ -430,10 +430,10 @@ def _round_steps() -> list[float]:
 def _step_axis(steps: Sequence[int]) -> tuple[Tick, ...]:
     """At most five ticks, each at a step."""
     last = len(steps) - 1
+    anchors = {0: "start", last: "end"}
     places = sorted({round(last * i / 4) for i in range(5)})
     return tuple(
-        Tick(percent(i, last), ("" if i else "step ") + f"{steps[i]:,}", "end" if i == last else "middle" if i else "start")
-        for i in places
+        Tick(percent(i, last), ("" if i else "step ") + f"{steps[i]:,}", anchors.get(i, "middle")) for i in places
     )
 
 

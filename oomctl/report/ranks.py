@@ -64,12 +64,18 @@ def row_views(job: Job) -> tuple[RowView, ...]:
     most = max((row.peak or 0 for row in job.rows), default=0)
     return tuple(
         RowView(
-            clean(row.name, 80), row.role, WORDS.get(row.role, clean(row.role, 20)), _when(row), size(row.peak),
+            clean(row.name, 80), row.role, _word(row), _when(row), size(row.peak),
             size(row.reserved), _signed(row.excess), ratio(row.peak, most), _what(row), clean(row.stage, 60),
             clean(row.host, 60),
         )
         for row in job.rows
     )  # fmt: skip
+
+
+def _word(row: RankRow) -> str:
+    """The role in words; a rank that nothing decided may have run or failed."""
+    open_ = row.role == "healthy" and row.cls == "uncertain"
+    return "not told" if open_ else WORDS.get(row.role, clean(row.role, 20))
 
 
 def _what(row: RankRow) -> str:

@@ -14,6 +14,10 @@ from oomctl.report.texts import clean, place, sentence, size
 ROWS: Final = 96
 STRIP: Final = 512
 """Bars of the strip of peaks; ranks beyond share one, the highest counts."""
+NAMED: Final = 12
+"""Bars that have their names below them at most."""
+_LETTERS: Final = 110
+"""Letters that fit below the strip."""
 _BESIDE: Final = re.compile(r"(?![/\\])[^:\\?#\x00-\x1f]{1,400}\.html")
 """A path from the page's own folder: no scheme, no host."""
 LINKS: Final = 1024
@@ -49,6 +53,7 @@ class JobView:
     failed: str
     missing: str
     strip: tuple[tuple[float, float, float, str, str], ...]
+    strip_names: tuple[tuple[float, str], ...]
     links: tuple[tuple[str, str], ...]
     rows: tuple[_Row, ...]
     left: str
@@ -85,6 +90,7 @@ def job_view(report: Report, severity: str, every: Job | None = None, rows: int 
         failed=f"{job.failed:,}",
         missing=ranks.missing_words(job),
         strip=_strip(views),
+        strip_names=_strip_names(views),
         links=tuple(link for link in pages if link[1])[:LINKS],
         rows=tuple(_Row(views[i], _link(job, i, sections)) for i in kept),
         left=ranks.left_words(counts),
@@ -104,6 +110,13 @@ def job_view(report: Report, severity: str, every: Job | None = None, rows: int 
         stages=ranks.stage_rows(job),
         limits=tuple((clean(x.what), clean(x.reason)) for x in job.limits[:24]),
     )
+
+
+def _strip_names(views: tuple[ranks.RowView, ...]) -> tuple[tuple[float, str], ...]:
+    """(middle in percent, name) below the bars where there is room for names."""
+    if len(views) > NAMED or max(len(view.name) for view in views) * len(views) > _LETTERS:
+        return ()
+    return tuple((round((k + 0.45) * 100 / len(views), 2), view.name) for k, view in enumerate(views))
 
 
 def _link(job: Job, i: int, sections: dict[int, str]) -> str:

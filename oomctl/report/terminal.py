@@ -169,8 +169,7 @@ def _evidence(page: Page, view: View, report: Report, verbose: bool) -> None:
             page.add("  ", ("held ", GREY), (line, COLOURS["idle_split"]))
         page.wrap(
             (
-                f"over {timeline.events_total:,} events, at most {format_size(top)}; live is what tensors use, held what "
-                "PyTorch keeps",
+                f"over {timeline.events_total:,} events, up to {format_size(top)}; live: in use, held: reserved",
                 GREY,
             ),
             first=7,
@@ -212,11 +211,13 @@ def _steps(page: Page, view: View, verbose: bool) -> None:
         tail = _MANY - 2 if verbose else _FEW - 2
         cut = len(shown) - 2 - tail
         shown = [*shown[:2], *shown[-tail:]]
-    rows = [[("step", GREY), ("at its start", GREY), ("change", GREY), ("peak", GREY), ("", "")]]
+    by_peak = view.cls == "transient_peak"
+    drawn = "" if by_peak or page.columns < NARROW else "at its start"
+    rows = [[("step", GREY), ("at its start", GREY), ("change", GREY), ("peak", GREY), (drawn, GREY)]]
     for i, step in enumerate(shown):
         if cut and i == 2:
             rows.append([(f"({cut:,} more)", GREY), *[("", "")] * 4])
-        bar = _bar(page, step.peak_ratio if view.cls == "transient_peak" else step.ratio, max(page.columns - 66, 6))
+        bar = _bar(page, step.peak_ratio if by_peak else step.ratio, max(page.columns - 66, 6))
         label = step.label + (" (warm-up)" if step.warmup else "")
         rows.append([(label, ""), (step.floor, ""), (step.change, ""), (step.peak, GREY), (bar, COLOURS["live"])])
     page.table(rows, (1, 2, 3), 0)

@@ -9,7 +9,19 @@ from oomctl.model.log import Series
 from oomctl.model.report import Contribution, Culprit, Device, HoleBucket, Holes, Remedy, Report, Steps, WhatIf
 from oomctl.report.books import build_books
 from oomctl.report.tables import build_tables
-from oomctl.report.texts import base, clean, clean_block, count, percent, place, plural, ratio, sentence, short_path, size
+from oomctl.report.texts import (
+    base,
+    clean,
+    clean_block,
+    count,
+    percent,
+    place,
+    plural,
+    ratio,
+    sentence,
+    short_path,
+    size,
+)
 from oomctl.report.view_types import (
     CulpritsView,
     CulpritView,
@@ -55,12 +67,13 @@ CLASS_TITLES: Final = {
 CATEGORIES: Final = {"unknown": "not told"}
 
 
-def build_view(report: Report, places: int | None = None) -> View:
+def build_view(report: Report, places: int | None = None, *, in_job: bool = False) -> View:
     """Everything that renderers show, as text and ratios; names from files are made harmless here.
 
     Args:
         report: What was concluded.
         places: Culprits to show at most; the others join the row that makes the table sum.
+        in_job: It is one rank of a job.
     """
     verdict = report.verdict
     return View(
@@ -95,9 +108,9 @@ def build_view(report: Report, places: int | None = None) -> View:
         tables=build_tables(report.memory_summaries, report.table_notes),
         series=tuple(_series(one) for one in report.series),
         limits=tuple((sentence(clean(s.what)), sentence(clean(s.reason)), clean(s.capture)) for s in report.limits),
-        device=device_name(report.device),
+        device=_device_label(report, in_job=in_job or report.job is not None),
         fingerprint=clean(report.fingerprint),
-        others=tuple(build_view(other, places) for other in report.others),
+        others=tuple(build_view(other, places, in_job=report.job is not None) for other in report.others),
     )
 
 
@@ -141,6 +154,14 @@ def device_name(device: Device) -> str:
     if device.name:
         text += f" ({clean(device.name, 80)})"
     return text if device.rank is None else f"{text}, rank {device.rank}"
+
+
+def _device_label(report: Report, *, in_job: bool) -> str:
+    """The device; where its files tell no rank, its file sets it apart from the other ranks of a job."""
+    name = device_name(report.device)
+    if in_job and report.device.rank is None and report.inputs:
+        name += f", {clean(base(report.inputs[0].path), 60)}"
+    return name
 
 
 def _need(report: Report) -> int | None:

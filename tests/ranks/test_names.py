@@ -28,6 +28,7 @@ NAMES = [
     ("pp1_tp0_rank9.pickle", Name(9, stage=(("pp", 1), ("tp", 0)))),
     ("stage2/rank17.pickle", Name(17, stage=(("stage", 2),))),
     ("rank5_ep3.pickle", Name(5, stage=(("ep", 3),))),
+    ("dump_rank3.pickle", Name(3)),
     ("frank3.pickle", Name()),
     ("snapshot.pickle", Name()),
     ("pranks_2.pickle", Name()),
