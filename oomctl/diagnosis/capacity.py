@@ -28,6 +28,8 @@ class Capacity:
         shape = step_shape(incident)
         floor = b.active if loading else shape.floor
         what = "weights and buffers being loaded take" if loading else "what stays from step to step takes"
+        if incident.device.trace is None and not loading:
+            what = "what was loaded takes"
         asker = f" by {request.stack_label}" if request is not None and request.stack_label else ""
         headline = (
             f"{what} {format_size(floor)} of the {format_size(b.limit)} that the allocator may use; "

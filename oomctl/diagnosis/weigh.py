@@ -81,7 +81,7 @@ def _undecided(findings: list[Finding]) -> Verdict:
     ordered = sorted(findings, key=lambda f: -f.share)
     if ordered:
         named = " and ".join(f"{f.cls.replace('_', ' ')} ({format_size(f.share)})" for f in ordered[:2])
-        headline = f"no single cause would have made the difference: {named} each took part"
+        headline = f"no single cause is proved: {named} {'are' if len(ordered) > 1 else 'is'} left"
     else:
         headline = "the evidence does not show a cause"
     return Verdict("uncertain", None, code_for("uncertain"), "low", headline, (), _contributing(ordered))

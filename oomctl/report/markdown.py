@@ -123,7 +123,7 @@ def _job(report: Report, rows: int, mode: str) -> list[str]:
             (size(p.excess), size(p.bytes), size(p.median), code(" ".join(place(p.file, p.line, p.function)), True))
             for p in outlier.places[:4]
         ]
-        parts.append(escape(ranks.outlier_words(outlier)) + ".")
+        parts.append(escape(sentence(ranks.outlier_words(outlier))))
         parts.append(table(("More", "It holds", "Median", "Where"), lines, (0, 1, 2)))
     return parts
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from oomctl.model.ranks import Job, Outlier, RankRow
 from oomctl.report.terminal_page import Page
-from oomctl.report.texts import clean, percent, place, ratio, size
+from oomctl.report.texts import clean, percent, place, ratio, sentence, size
 from oomctl.units import format_size
 
 GREY: Final = "bright_black"
@@ -213,7 +213,7 @@ _STYLES: Final = {"error": "bold red", "warning": "yellow", "ok": "green"}
 def _apart(page: Page, outliers: Sequence[Outlier], verbose: bool) -> None:
     for outlier in outliers:
         page.heading(f"What sets {clean(outlier.name, 80)} apart")
-        page.wrap(outlier_words(outlier) + ".", first=2)
+        page.wrap(sentence(outlier_words(outlier)), first=2)
         rows = [[("more", GREY), ("it holds", GREY), ("median", GREY), ("where", GREY)]]
         for p in outlier.places[: 8 if verbose else 4]:
             where = " ".join(place(p.file, p.line, p.function)).strip()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from oomctl.model.ranks import Job, RankRow
 from oomctl.model.report import Report
 from oomctl.report import ranks
-from oomctl.report.texts import clean, place, sentence, size
+from oomctl.report.texts import capital, clean, place, sentence, size
 
 ROWS: Final = 96
 STRIP: Final = 512
@@ -98,7 +98,7 @@ def job_view(report: Report, severity: str, every: Job | None = None, rows: int 
         outliers=tuple(
             _Outlier(
                 clean(o.name, 80),
-                ranks.outlier_words(o),
+                capital(ranks.outlier_words(o)),
                 tuple(
                     (*place(p.file, p.line, p.function), "+" + size(p.excess), size(p.bytes), size(p.median))
                     for p in o.places

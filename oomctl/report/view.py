@@ -104,7 +104,7 @@ def build_view(report: Report, places: int | None = None, *, in_job: bool = Fals
         culprits=_culprits(report, places),
         categories=_categories(report),
         remedies=tuple(_remedy(remedy) for remedy in report.remedies),
-        whatif=_whatif(report.whatif),
+        whatif=_whatif(report.whatif, verdict.cls),
         tables=build_tables(report.memory_summaries, report.table_notes),
         series=tuple(_series(one) for one in report.series),
         limits=tuple((sentence(clean(s.what)), sentence(clean(s.reason)), clean(s.capture)) for s in report.limits),
@@ -178,7 +178,7 @@ def request_text(report: Report) -> str:
         return ""
     sizes = [value for value in (request.size, request.segment_size) if value is not None]
     text = format_size(sizes[0])
-    if len(sizes) == 2 and sizes[1] != sizes[0]:
+    if len(sizes) == 2 and format_size(sizes[1]) != text:
         text += f", as a segment {format_size(sizes[1])}"
     if request.pool_id not in (None, (0, 0)):
         text += f", private pool {request.pool_id}"
@@ -416,7 +416,7 @@ def _replay(remedy: Remedy) -> str:
     return text + "".join(f"; {clean(note)}" for note in effect.notes)
 
 
-def _whatif(whatif: WhatIf | None) -> WhatIfView | None:
+def _whatif(whatif: WhatIf | None, cls: str) -> WhatIfView | None:
     if whatif is None or not whatif.runs:
         return None
     most = max((run.peak_reserved or 0 for run in whatif.runs), default=0)
@@ -444,15 +444,16 @@ def _whatif(whatif: WhatIf | None) -> WhatIfView | None:
     if not whatif.complete:
         notes.append("Some settings were not replayed for want of time.")
     limit = size(whatif.limit) if whatif.limit is not None else ""
-    return WhatIfView(identity + ".", limit, rows, _settings_verdict(whatif), tuple(notes))
+    return WhatIfView(identity + ".", limit, rows, _settings_verdict(whatif, cls), tuple(notes))
 
 
-def _settings_verdict(whatif: WhatIf) -> str:
+def _settings_verdict(whatif: WhatIf, cls: str) -> str:
     """Whether any setting that was tried helps, "" where that is open."""
     helps = sum(run.served is True for run in whatif.runs)
     tried = plural(len(whatif.runs), "setting")
     if helps:
-        return f"{helps:,} of {tried} replayed would have served the failing request."
+        text = f"{helps:,} of {tried} replayed would have served the failing request"
+        return text + ("; what grows would have filled the memory a little later." if cls == "leak" else ".")
     if all(run.served is False for run in whatif.runs):
         return f"No allocator setting helps: of {tried} replayed, none serves the failing request."
     return ""
