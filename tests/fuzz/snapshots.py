@@ -322,6 +322,17 @@ def _many(rng: random.Random, tree: dict) -> None:
         tree[key] = rows * rng.choice((2, 3, 20)) if len(rows) < 1000 else rows
 
 
+def _formatted(rng: random.Random, tree: dict) -> None:
+    """Stacks as text, where a backward pass or generated code has them."""
+    lines = [f'  File "{rng.choice(NAMES)}", line {rng.choice(NUMBERS)}, in {rng.choice(NAMES)}\n' for _ in range(9)]
+    stack = lines * rng.choice((1, 1, 40))
+    for target in _dicts(rng, tree):
+        if "line" in target:
+            target["fx_original_trace"] = rng.choice(("".join(stack), *ODD))
+        else:
+            target["forward_frames"] = rng.choice((stack, stack, *ODD))
+
+
 def _top(rng: random.Random, tree: dict) -> None:
     tree[rng.choice(("segments", "device_traces", "allocator_settings", "host_segments"))] = rng.choice(ODD)
 
@@ -329,5 +340,5 @@ def _top(rng: random.Random, tree: dict) -> None:
 CHANGES: tuple[Callable[[random.Random, dict], None], ...] = (
     _odd_value, _odd_value, _odd_number, _odd_number, _lost_key, _lost_key_everywhere, _hostile_name, _hostile_key,
     _hostile_names_everywhere, _time, _order, _order, _other_actions, _other_actions, _more_failures, _scaled, _overlap,
-    _states, _devices, _pools, _settings, _annotations, _shared, _deep, _many, _top,
+    _states, _devices, _pools, _settings, _annotations, _shared, _deep, _many, _formatted, _top,
 )  # fmt: skip
