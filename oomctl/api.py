@@ -494,6 +494,15 @@ def holdings_schema() -> dict[str, Any]:
     return schema_of(Holdings, SCHEMA, "Who holds the live bytes at one moment.")
 
 
+def whatif_schema() -> dict[str, Any]:
+    """The JSON Schema of `oomctl whatif --json`."""
+    from oomctl.model.report import WhatIf
+    from oomctl.report.schema import schema_of
+    from oomctl.report.whatif import SCHEMA
+
+    return schema_of(WhatIf, SCHEMA, "One trace replayed under several settings.")
+
+
 def diff_schema() -> dict[str, Any]:
     """The JSON Schema of `oomctl diff --json`."""
     from oomctl.model.diff import Diff

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from oomctl import api
 from oomctl.cli.main import main
 from tests import golden
 from tests.allocator.test_selftest import CAPTURES, DATA
@@ -51,6 +53,7 @@ def test_pages(case: str, name: str, args: list[str], capfd: Captured, monkeypat
 def test_json(capfd: Captured) -> None:
     text = printed(["--json", "--conf", "", "--conf", "expandable_segments:True", *paths("kv-cat")], capfd)
     data = json.loads(text)
+    jsonschema.validate(data, api.whatif_schema())
     assert data["schema"] == "oomctl.whatif/1"
     assert data["identity"]["exact"] == data["identity"]["allocs"] == 17471
     runs = {run["alloc_conf"]: run for run in data["runs"]}
