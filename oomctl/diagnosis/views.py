@@ -48,7 +48,7 @@ def timeline(incident: Incident, ranking: Ranking) -> Timeline | None:
         values = sum_curve(incident.lives, ranking.owner == c.rank)[points]
         rest -= values
         bands.append(Band(owners_label(c), c.rank, tuple(values.tolist())))
-    bands.append(Band("everything else", 0, tuple(rest.tolist())))
+    bands.append(Band("everything else" if owners else "in use", 0, tuple(rest.tolist())))
     times = trace.time_us
 
     def mark(event: int, text: str, kind: str) -> Mark:

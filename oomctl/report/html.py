@@ -255,7 +255,8 @@ def _legend(report: Report) -> tuple[tuple[str, str], ...]:
             else:
                 states[piece.state] = states.get(piece.state, 0) + piece.size
     shown = [(charts.owner(rank), f"live, {clean(label, 120)}") for rank, label in sorted(owners.items())]
-    return (*shown, *(_MAP_LABELS[state] for state in charts.STATES if state in states))
+    labels = _MAP_LABELS if owners else {**_MAP_LABELS, "live": ("o0", "live")}
+    return (*shown, *(labels[state] for state in charts.STATES if state in states))
 
 
 def _dropped(report: Report) -> str:

@@ -120,7 +120,12 @@ def _job(report: Report, rows: int, mode: str) -> list[str]:
     parts.append(table(("Rank", "", "When", "Peak live", "vs median", "Stage", "Verdict"), cells, (2, 3, 4)))
     for outlier in job.outliers[:3]:
         lines = [
-            (size(p.excess), size(p.bytes), size(p.median), code(" ".join(place(p.file, p.line, p.function)), True))
+            (
+                size(p.excess),
+                size(p.bytes),
+                size(p.median),
+                code(" ".join(place(p.file, p.line, p.function)).strip(), True),
+            )
             for p in outlier.places[:4]
         ]
         parts.append(escape(sentence(ranks.outlier_words(outlier))))
@@ -210,7 +215,11 @@ def _folded(view: View, rows: int) -> list[str]:
         cells = [(row.range, row.count, row.bytes, "fits" if row.fits else "") for row in view.holes.rows]
         cells.append(("**all**", view.holes.total_count, view.holes.total_bytes, ""))
         parts.append(
-            _fold("Holes against the request", view.holes.verdict, table(("Size", "Count", "Bytes", ""), cells, (1, 2)))
+            _fold(
+                view.holes.title,
+                view.holes.verdict,
+                table(("Size", "Count", "Bytes", ""), cells, (1, 2)),
+            )
         )
     if view.steps is not None:
         kept = [view.steps.rows[i] for i in evenly(len(view.steps.rows), 2 * rows)]

@@ -184,7 +184,7 @@ def _bar(page: Page, ratio: float, columns: int) -> str:
 def _holes(page: Page, view: View) -> None:
     holes = view.holes
     assert holes is not None
-    page.heading("Holes against the request", holes.verdict)
+    page.heading(holes.title, holes.verdict)
     filled = [row for row in holes.rows if row.count != "0"]
     rows = [
         [
@@ -211,7 +211,7 @@ def _steps(page: Page, view: View, verbose: bool) -> None:
         tail = _MANY - 2 if verbose else _FEW - 2
         cut = len(shown) - 2 - tail
         shown = [*shown[:2], *shown[-tail:]]
-    by_peak = view.cls == "transient_peak"
+    by_peak = view.cls != "leak"
     drawn = "" if by_peak or page.columns < NARROW else "at its start"
     rows = [[("step", GREY), ("at its start", GREY), ("change", GREY), ("peak", GREY), (drawn, GREY)]]
     for i, step in enumerate(shown):
@@ -276,7 +276,7 @@ def _culprits(page: Page, view: View, verbose: bool) -> None:
     for row in callers:
         place(row)
     if any(row.accumulation for row in culprits.rows):
-        page.wrap(("◆ the deepest caller that owns most of the bytes", GREY), first=2)
+        page.wrap(("◆ the deepest place that, with what it calls, made most of the bytes", GREY), first=2)
 
 
 def _dim(kind: str) -> str:

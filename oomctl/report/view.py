@@ -333,7 +333,10 @@ def _holes(holes: Holes | None) -> HolesView | None:
         HoleRow(f"{_edge(b.low)} – {_edge(b.high)}", count(b.count), format_size(b.bytes), ratio(b.bytes, most), b.fits)
         for b in _filled(holes.buckets)
     )
-    return HolesView(size(holes.need), format_size(holes.largest), verdict, rows, count(holes.count), size(holes.bytes))
+    title = "Holes" if holes.need is None else "Holes against the request"
+    return HolesView(
+        title, size(holes.need), format_size(holes.largest), verdict, rows, count(holes.count), size(holes.bytes)
+    )
 
 
 def _filled(buckets: tuple[HoleBucket, ...]) -> tuple[HoleBucket, ...]:

@@ -66,6 +66,7 @@ class HoleRow:
 class HolesView:
     """The histogram of holes; `verdict` says in a sentence how they compare with the request."""
 
+    title: str
     need: str
     largest: str
     verdict: str

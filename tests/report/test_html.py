@@ -146,7 +146,7 @@ def test_markdown_has_no_live_text(text: str) -> None:
         r"^\d+[.)](\s|$)",
         r"^[-+=]",
     ):
-        found = re.search(live, re.sub(r"\\\\", "", prose))
+        found = re.search(live, re.sub(r"\\\\", "/", prose))  # an escaped backslash keeps its neighbours apart
         assert not found, (live, prose)
     span = code(text)
     fence = re.match(r"`+", span)
