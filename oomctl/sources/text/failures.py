@@ -12,6 +12,7 @@ from oomctl.sources.text.normalise import Line
 from oomctl.units import read_size
 
 _KILLED_ALONE: Final = re.compile(r"^\s*(?:.*line \d+:\s*)?\d*\s*Killed(?:\s+\S.*)?\s*$")
+_THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3}){1,6}")
 _RSS: Final = re.compile(r"anon-rss:(\d{1,15})kB", re.I)
 
 
@@ -91,5 +92,7 @@ def _add(kind: Kind, match: re.Match[str], line: Line, found: Findings, *, as_ev
 
 
 def _size(match: re.Match[str]) -> int | None:
-    text = match.groupdict().get("size")
-    return read_size(text.rstrip(".,")) if text else None
+    text = (match.groupdict().get("size") or "").rstrip(".,")
+    if _THOUSANDS.fullmatch(text):
+        text = text.replace(",", "")  # bytes are whole: no decimal comma
+    return read_size(text) if text else None

@@ -61,9 +61,39 @@ KINDS: Final = (
         r"(?:CUDA|HIP|XPU|NPU)outofmemory(?!\.?Triedto|\.?Allocationwas)",
         weak=True,
     ),
+    # Host memory that CUDA locks: before the driver's wordings, which stand on the same line.
+    _event(
+        "pinned_failed",
+        "pinned onhost",
+        rf"failedtoalloc(?:ate)?{_N}(?:bytes)?(?:ofpinnedmemory|onhost)",
+        backend="host",
+    ),
+    # Its size ends the line: without white space it would run into the next.
+    _event("pinned_failed", "pinnedhost", r"couldnotallocatepinnedhostmemory", backend="host", weak=True),
+    # Pools of other libraries, whose classes are named as the host's are.
+    _event(
+        "rmm_oom",
+        "rmm",
+        r"bad_alloc:(?:out_of_memory:)?RMM\w*failure",
+        r"RMM_ERROR_OUT_OF_MEMORY",
+        weak=True,
+    ),
+    _event(
+        "cupy_oom",
+        "cupy allocatedsofar",
+        rf"(?:cupy\S{{0,40}}OutOfMemoryError:?)?Outofmemoryallocating{_N}bytes\(allocatedsofar",
+        r"cupy\S{0,40}OutOfMemoryError",
+    ),
     # The driver and libraries beside the caching allocator.
     _event("driver_oom", "drivererror", r"CUDAdrivererror:outofmemory", torch=((2, 1), None)),
     _event("cuda_error_oom", "error:", r"(?:CUDA|HIP)error:(?:outofmemory|hipErrorOutOfMemory)"),
+    # By number, as programs print it that check the runtime's result themselves.
+    _event(
+        "cuda_error_oom",
+        "error2 error:2 triggeredinternally",
+        r"(?:CUDA|HIP)(?:failedwith)?(?:error){1,2}:?2(?!\d)\S{0,60}?outofmemory",
+        r"outofmemory\(Triggeredinternallyat",
+    ),
     _event(
         "thc_oom",
         "runtimeerror(2) thcudacheck",
@@ -111,7 +141,11 @@ KINDS: Final = (
     _sign("driver_refused", "failedwithoom", r"memory(?:allocation|mapping)failedwithOOMondevice"),
     _sign("preemptive_rejection_notice", "preemptively", r"Preemptivelyrejectingallocation"),
     # Other frameworks.
-    _event("jax_oom", "outofmemory", rf"Outofmemory(?:whiletryingto|)allocat(?:e|ing){_N}(?:bytes)?"),
+    _event(
+        "jax_oom",
+        "outofmemory",
+        rf"Outofmemory(?:whiletryingto|)allocat(?:e|ing){_N}(?![\d,.]|(?:bytes)?\(allocatedsofar)(?:bytes)?",
+    ),
     _event(
         "jax_oom",
         "resource_exhausted xlaruntime inmemoryspace",
@@ -149,6 +183,7 @@ KINDS: Final = (
     _event(
         "llamacpp_oom",
         "ggml cudamallocfailed",
+        rf"ggml_backend_cuda_buffer_type_alloc_buffer:allocating{_N}ondevice",
         r"ggml_backend_cuda_buffer_type_alloc_buffer:",
         r"ggml_cuda_device_malloc",
         r"cudaMallocfailed:outofmemory",
@@ -161,6 +196,15 @@ KINDS: Final = (
         rf"DefaultCPUAllocator:?(?:can'?t|not|unable)\S{{0,60}}?triedtoallocate{_N}bytes",
         backend="host",
     ),
+    # The CPU allocator of torch 1.0 and before.
+    _event(
+        "cpu_allocator",
+        "buynewram posix_memalign",
+        rf"notenoughmemory:youtriedtoallocate{_N}\.?BuynewRAM",
+        r"enforcefailat\[?CPUAllocator\S{0,80}posix_memalign\(",
+        backend="host",
+        torch=(None, (1, 2)),
+    ),
     _event(
         "cpu_allocator",
         "defaultcpuallocator",
@@ -172,7 +216,7 @@ KINDS: Final = (
     _event(
         "host_alloc_failed",
         "bad_alloc memoryerror cannotallocate errno12]",
-        r"std::bad_alloc",
+        r"std::bad_alloc(?!:(?:out_of_memory:)?(?:RMM|CUDA))",
         r"(?<!OutOf)(?:_Array)?MemoryError(?![a-z(])",
         r"Cannotallocatememory(?!block)",
         r"Errno12\]",
@@ -286,6 +330,14 @@ KINDS: Final = (
         r"PermissionError",
         r"Nospaceleftondevice",
     ),
+    _sign("kernel_resources", "outofresource", r"outofresources?:(?:sharedmemory|registers|threads|tensormemory)"),
+    _sign("worker_crashed", "killedbysignal", r"killedbysignal:?(?:Segmentationfault|Illegalinstruction)"),
+    _sign(
+        "workspace_too_small",
+        "alignedallocator",
+        r"Failedtoallocatememoryfor\S{1,80}withsize\d+andalignment\d+inAlignedAllocator",
+    ),
+    _sign("internal_assert", "internalassert", r"(?<!NVML_SUCCESS==r)(?<!NVML_SUCCESS==)INTERNALASSERTFAILED"),
     _sign("nccl_timeout", "timeout", r"(?:Watchdogcaught)?collectiveoperationtimeout", r"NCCLtimeout"),
     # What the program said about itself.
     _sign(

@@ -36,6 +36,7 @@ APART: Final = 5.0
 """Seconds between two log lines with the same figures that make them two failures."""
 RECENT: Final = 64
 """Failures with which a message is compared when it is not the very same."""
+_MEMORY_ERRORS: Final = ("OutOfMemory", "out of memory")
 NEAR: Final = 25
 """Lines between the end of a traceback and the message that it belongs to."""
 
@@ -80,7 +81,7 @@ def failures(found: Findings) -> list[OomEvent]:
     events = []
     used = {id(trace) for trace in traces.values() if trace is not None}
     for raw in kept:
-        trace = traces[id(raw)] or _after(raw, found.tracebacks, used)
+        trace = traces[id(raw)] or _after(raw, found, used)
         event = raw.event
         if trace is not None:
             used.add(id(trace))
@@ -88,8 +89,9 @@ def failures(found: Findings) -> list[OomEvent]:
         if raw.time is not None and raw.time > 86400 * 365:
             event = dataclasses.replace(event, time_us=int(raw.time * 1_000_000))
         events.append(event)
-    names = ("OutOfMemory", "out of memory")
-    found.tracebacks = [t for t in found.tracebacks if id(t) not in used and not any(n in t.closing for n in names)]
+    found.tracebacks = [
+        t for t in found.tracebacks if id(t) not in used and not any(n in t.closing for n in _MEMORY_ERRORS)
+    ]
     progress = _Progress(found)
     lines = [*sorted(e.line for e in events), 1 << 62]
     following = (lines[bisect.bisect_right(lines, e.line)] for e in events)
@@ -195,13 +197,19 @@ def _before(raw: RawEvent, tracebacks: list[FoundTraceback]) -> FoundTraceback |
     return best
 
 
-def _after(raw: RawEvent, tracebacks: list[FoundTraceback], used: set[int]) -> FoundTraceback | None:
-    """A traceback right below a message (a debugger's order, or a report with the error on top)."""
-    for trace in tracebacks:
+def _after(raw: RawEvent, found: Findings, used: set[int]) -> FoundTraceback | None:
+    """A traceback right below a message (a debugger's order, or a report with the error on top).
+
+    One that ends in another error, or that comes after the program said it goes on, is that of a launcher.
+    """
+    for trace in found.tracebacks:
         if id(trace) in used or trace.first < raw.end:
             continue
         if trace.first - raw.end <= 8 and (not raw.tag or not trace.tag or trace.tag == raw.tag):
-            return trace
+            # Of a traceback that others follow, the closing is the error's class alone.
+            named = trace.closing in ("", "RuntimeError") or any(word in trace.closing for word in _MEMORY_ERRORS)
+            went_on = any(s.kind == "recovering" and raw.end <= s.line < trace.first for s in found.signs)
+            return trace if named and not went_on else None
     return None
 
 

@@ -32,7 +32,8 @@ _ANCHOR: Final = re.compile(
     r"|(?P<block>Currentplatformcan?NOTallocatememoryblock[^!]{0,60}!?(?=Triedto))"
     r"|(?P<asynchronous>Allocationondevice(?=\d+would|wouldexceed))"
     r"|(?P<bare>Triedtoallocate(?=\d[\d.]*[KMGT]?i?[Bb](?:ytes)?(?:\.?\((?:GPU|NPU|XPU)|\.GPU\d)))"
-    r"|(?P<parenthesis>\((?:GPU|NPU|XPU)\d+;(?=[\d.]+[KMGT]i?Btotalcapac))",
+    r"|(?P<parenthesis>\((?:GPU|NPU|XPU)\d+;(?=[\d.]+[KMGT]i?Btotalcapac))"
+    r"|(?P<headless>(?:GPU|NPU|XPU)\d+hasatotalcapaci?tyof(?=[\d.]+[KMGT]i?B))",
     re.IGNORECASE,
 )
 _WORDS: Final = ("outofmemory", "triedto", "totalcapac", "allocationondevice", "notallocate")
@@ -41,7 +42,7 @@ _CLAUSES: Final[dict[str, re.Pattern[str]]] = {
     "total_capacity": re.compile(rf"(?:{SIZE}totalcapacity|atotalcapaci?tyof{SIZE}|Devicelimit:{SIZE})", re.I),
     "free": re.compile(rf"(?:[;.]{SIZE}free(?:[;)]|$)|ofwhich{SIZE}isfree|Free\(accordingtoCUDA\):{SIZE})", re.I),
     "allocated": re.compile(
-        rf"(?:{SIZE}alreadyallocated|allocatedmemory{SIZE}isallocatedbyPyTorch|Currentlyallocated:{SIZE}|MPSallocated:{SIZE})",
+        rf"(?:{SIZE}alreadyallocated|allocatedmemory{SIZE}isallocated|Currentlyallocated:{SIZE}|MPSallocated:{SIZE})",
         re.I,
     ),
     "reserved": re.compile(rf"{SIZE}reservedintotal", re.I),
@@ -69,7 +70,9 @@ _NEEDS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Words of which a message must hold one before its clause is looked for."""
 _PROCESS: Final = re.compile(rf"\bProcess(\d{{1,10}})has{SIZE}memoryin|(?<=[.a-z])Process(\d{{1,10}})has{SIZE}memoryin")
-_GPU: Final = re.compile(r"\b(?:GPU|NPU|XPU)(\d{1,3})(?=;|hasatotal)|Allocationondevice(\d{1,3})would", re.I)
+_GPU: Final = re.compile(
+    r"(?:\b|(?<=iB)|(?<=bytes))(?:GPU|NPU|XPU)(\d{1,3})(?=;|hasatotal)|Allocationondevice(\d{1,3})would", re.I
+)
 _ENDS: Final = re.compile(
     r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF(?!=)|optimizing-memory-usage-with-pytorch-cuda-alloc-conf\)?|#environment-variables\)?"
     r"|systemfailure\)\.?|unoccupiedcachedmemory\.?|memoryfraction\):[\d.]+[KMGT]iB|1EBmemory\.?|byPyTorch\)(?!If)|cached\)"
@@ -99,7 +102,7 @@ class Messages:
                     continue
                 if anchor["bare"] and i and anchor.start() - anchors[i - 1].end() < 4:
                     continue
-                if anchor["parenthesis"] and i and _belongs(squeezed.text, anchors[i - 1], anchor):
+                if i and _continues(squeezed.text, anchors[i - 1], anchor):
                     continue
                 offset_in_line = anchor.start() - squeezed.starts[squeezed.index(anchor.start())]
                 key = (id(line), offset_in_line)
@@ -110,7 +113,7 @@ class Messages:
                     continue
                 last = min(anchor.start() + LONGEST, len(squeezed.text))
                 for later in islice(anchors, i + 1, None):
-                    if later["parenthesis"] and _belongs(squeezed.text, anchor, later):
+                    if _continues(squeezed.text, anchor, later):
                         continue
                     if later["bare"] and later.start() - anchor.end() < 4:
                         continue
@@ -122,9 +125,16 @@ class Messages:
                 found.events.append(raw)
 
 
-def _belongs(text: str, first: re.Match[str], parenthesis: re.Match[str]) -> bool:
-    """Whether the parenthesis is that of the message before it ("Tried to allocate 2.00 GiB" + "(GPU 0; ...")."""
-    between = text[first.end() : parenthesis.start()]
+def _continues(text: str, first: re.Match[str], later: re.Match[str]) -> bool:
+    """Whether the second anchor stands inside the first one's message, not at the start of one whose head is cut off.
+
+    Such are the parenthesis in "Tried to allocate 2.00 GiB (GPU 0; ..." and the sentence on the GPU's capacity.
+    """
+    between = text[first.end() : later.start()]
+    if later["headless"]:
+        return len(between) < NEAR_BEFORE and not (first["parenthesis"] or first["headless"])
+    if not later["parenthesis"]:
+        return False
     return re.fullmatch(r"(?:Triedtoallocate)?[\d.]*(?:bytes|[KMGTPE]i?B)?\.?", between, re.I) is not None
 
 

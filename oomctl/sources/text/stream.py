@@ -26,14 +26,15 @@ LONGEST_LINE: Final = 1 << 20
 
 # Each text that matters holds several of these, so that a hard wrap does not hide it. Every one costs about a
 # nanosecond a byte, hence so few: "rror" stands for all tracebacks and library errors.
-_NEEDLES: Final = (b"emory", b"mem", b"lloc", b"ALLOC", b"illed", b"KILL", b"rror", b"rss")
+_NEEDLES: Final = (b"emory", b"mem", b"_OF_MEM", b"lloc", b"ALLOC", b"illed", b"KILL", b"rror", b"rss")
 _UNITS: Final = (b"iB", b"GB", b"MB")
 _FULL_WIDTH: Final = b"\xef\xbd"
 """Start of the full-width Latin letters in UTF-8."""
 _NO_BREAK: Final = "\u00a0".encode()
 
 _HIT: Final = re.compile(
-    rb"out ?of ?mem|oom|tried to|to allocate|allocate |allocator|calloc|bad_alloc|alloc_(?:failed|conf|retries)|"
+    rb"out[ _]?of[ _]?mem|oom|out ?of ?resource|tried to|to allocate|allocate |allocator|calloc|bad_alloc|"
+    rb"alloc_(?:failed|conf|retries)|"
     rb"[kmgt]i?b total|capac[i]?ty|already alloc|by pytorch|reserved (?:in|by|mem|seg)|private pool|memory in use|"
     rb"memory summ|cudamalloc|large pool|small pool|(?:allocated|active|requested) mem|allocations|allocs|traceback|"
     rb"error|exhausted|kill|cublas|cudnn|nccl warn|nvml|allocation on|currently alloc|device limit|"

@@ -88,8 +88,7 @@ def _in_worker(lines: list[Line]) -> list[FoundTraceback]:
     def end(closing: str) -> None:
         nonlocal frames, codes
         if frames:
-            inverted = not headed and len(frames) > 1 and frames[-1].name == "<module>" and frames[0].name != "<module>"
-            if not inverted:
+            if headed or not _inverted(frames, codes):
                 frames.reverse()
                 codes.reverse()
             tag = lines[first].tag
@@ -126,6 +125,17 @@ def _in_worker(lines: list[Line]) -> list[FoundTraceback]:
                 break
         end(closing)
     return out
+
+
+def _inverted(frames: list[Frame], codes: list[str]) -> bool:
+    """Whether the innermost frame comes first, as debuggers print it: by the module's end, or by who calls whom."""
+    first, last = frames[0].name, frames[-1].name
+    if "<module>" in (first, last):
+        return first != "<module>"
+    calls = [f"{frame.name}(" for frame in frames]
+    down = sum(call in code for code, call in zip(codes, calls[1:], strict=False))
+    up = sum(call in code for code, call in zip(codes[1:], calls, strict=False))
+    return up > down
 
 
 def _code(lines: list[Line], at: int, number: int) -> tuple[str, int, int]:
