@@ -61,6 +61,8 @@ NUMBERLESS = frozenset(
         "jax_oom",
         "tensorflow_oom",
         "llamacpp_oom",
+        "rmm_oom",
+        "cupy_oom",
         "exception_name",
         "said_oom",
         "message_cut",
@@ -98,7 +100,7 @@ def conclude(evidence: Evidence) -> TextConclusion:
         text_stack.culprits(event) if event is not None else (),
         tuple(dict.fromkeys(limits)),
         notes(evidence.memory_summaries),
-        _facts(event, opinion, evidence),
+        _facts(event, shown, opinion, evidence),
     )
 
 
@@ -337,10 +339,13 @@ def _request(event: OomEvent | None) -> Request | None:
     return Request(segment_size=event.tried_to_allocate, stack_label=text_stack.site_label(event))
 
 
-def _facts(event: OomEvent | None, opinion: Opinion, evidence: Evidence) -> Facts:
+def _facts(event: OomEvent | None, shown: Picture | None, opinion: Opinion, evidence: Evidence) -> Facts:
     if event is None:
         backend = "host" if opinion.cls == "host_oom" else "cuda"
-        return Facts(backend=backend, torch=evidence.torch, conf=evidence.conf, hint=_hints(evidence))
+        hints = _hints(evidence)
+        if opinion.cls == "not_an_oom" and not (evidence.tracebacks or any(h in text_signs.NOT_MEMORY for h in hints)):
+            hints = (*hints, "nothing_failed")
+        return Facts(backend=backend, torch=evidence.torch, conf=evidence.conf, hint=hints)
     torch = event.torch & evidence.torch if evidence.torch.known else event.torch
     return Facts(
         backend="host" if opinion.cls == "host_oom" else event.backend,
@@ -350,8 +355,18 @@ def _facts(event: OomEvent | None, opinion: Opinion, evidence: Evidence) -> Fact
         operation=text_stack.operation(event),
         site=text_stack.site_label(event),
         functions=tuple(dict.fromkeys(f.name for f in event.traceback)),
-        hint=_hints(evidence),
+        hint=(*_hints(evidence), *(_of_figures(shown) if shown is not None else ())),
     )
+
+
+def _of_figures(p: Picture) -> tuple[str, ...]:
+    """What the figures say about the remedy whatever the verdict is."""
+    told = {
+        "larger_than_limit": p.request is not None and p.limit is not None and p.request > p.limit,
+        # Without the cap, the card had room: to raise it is a way out that no change of code is.
+        "own_cap": p.capped and p.request is not None and p.free is not None and p.free > p.request,
+    }
+    return tuple(name for name, holds in told.items() if holds)
 
 
 def _hints(evidence: Evidence) -> tuple[str, ...]:

@@ -110,6 +110,13 @@ class Picture:
         return max(self.outside - ORDINARY_CONTEXT, 0) / self.total
 
     @property
+    def unaccounted(self) -> int | None:
+        """Where the message does not say what is reserved: memory of the card that is neither free nor live."""
+        if self.reserved is not None or self.total is None or self.free is None or self.live is None:
+            return None
+        return max(self.total - self.free - self.live, 0)
+
+    @property
     def idle_ratio(self) -> float:
         """Idle over reserved."""
         return self.idle / self.reserved if self.idle is not None and self.reserved else 0.0
@@ -161,7 +168,13 @@ def picture(event: OomEvent, table: Table | None) -> Picture:
         # In a PID namespace the process itself is printed as "Process N".
         non_pytorch, others = event.processes[0][1] - reserved, 0
     elif reserved is not None and event.processes:
-        others = sum(size for _, size in event.processes)
+        sizes = [size for _, size in event.processes]
+        own = [size for size in sizes if 0 <= size - reserved <= ORDINARY_CONTEXT]
+        # There, one of several may be the process itself: the only one that can hold just what is reserved.
+        if len(own) == 1 and outside is not None and sum(sizes) > outside + GIB:
+            non_pytorch, others = own[0] - reserved, sum(sizes) - own[0]
+        else:
+            others = sum(sizes)
     if outside is not None and others is not None and others > outside + GIB:
         others = None
     room = event.free

@@ -32,6 +32,7 @@ RULES: Final[tuple[Rule, ...]] = (
     request.peak,
     room.in_this_process,
     request.first_step,
+    request.second_copy,
     room.full,
     room.nothing_decides,
 )

@@ -6,6 +6,8 @@ from oomctl.diagnosis.text_opinion import SNAPSHOT, WHO_HOLDS, Context, Opinion,
 from oomctl.diagnosis.text_picture import Picture
 from oomctl.diagnosis.text_thresholds import (
     BEYOND_SLACK,
+    DWARFED,
+    DWARFS,
     GIANT_REQUEST,
     LAST_STRAW,
     MUCH_OUTSIDE,
@@ -65,6 +67,8 @@ def fragmentation(p: Picture, c: Context) -> Opinion | None:
         if not packed or p.idle_ratio < PLAIN_FRAGMENTATION or p.share(p.request) >= GIANT_REQUEST:
             return None
     elif p.idle_ratio < (SOME_FRAGMENTATION if p.share(p.request) >= LAST_STRAW or beside else BEYOND_SLACK):
+        return None
+    if beside and p.share(p.idle) < DWARFED and p.foreign * (p.total or 0) >= DWARFS * p.idle:
         return None
     headline = f"{size(p.idle)} of the {size(p.reserved)} reserved are idle, " + (
         f"yet no hole can take the {size(p.request)} asked for"

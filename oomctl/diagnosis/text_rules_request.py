@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from oomctl.diagnosis.text_opinion import WHO_HOLDS, Context, Opinion, books, percent, size
 from oomctl.diagnosis.text_picture import Picture
-from oomctl.diagnosis.text_thresholds import BIG_REQUEST, BUILDING_UP, GIANT_REQUEST, PLAIN_FRAGMENTATION
+from oomctl.diagnosis.text_thresholds import (
+    BIG_REQUEST,
+    BUILDING_UP,
+    GIANT_REQUEST,
+    LIVES_BESIDE,
+    PLAIN_FRAGMENTATION,
+    SOME_OUTSIDE,
+)
 from oomctl.model.common import Skipped
+from oomctl.model.report import Contribution
 from oomctl.units import MIB
 
 
@@ -63,6 +71,15 @@ def larger_than_the_card(p: Picture, c: Context) -> Opinion | None:
             "medium",
             f"One request of {size(p.request)} is {times:.1f} times the {size(p.limit)} there are: a shape has blown "
             f"up",
+            books(p),
+        )
+    if p.live is not None and p.share(p.live) >= LIVES_BESIDE:
+        return Opinion(
+            "transient_peak",
+            "oversized_request",
+            "medium",
+            f"One request of {size(p.request)} is larger than all of the {size(p.limit)} there are; what it came on "
+            f"top of is {size(p.live)}",
             books(p),
         )
     return Opinion(
@@ -148,6 +165,7 @@ def peak(p: Picture, c: Context) -> Opinion | None:
     share = p.request / p.within_reach
     what = c.large or c.copies
     asked = f" by `{what[:80]}`" if what else ""
+    beside = Contribution("external", p.outside or 0, f"{size(p.outside)} of the card lie outside this allocator")
     if share >= BIG_REQUEST:
         return Opinion(
             "transient_peak",
@@ -156,6 +174,7 @@ def peak(p: Picture, c: Context) -> Opinion | None:
             f"One request of {size(p.request)}, {percent(share)} of what there is, came on top of "
             f"{size(p.live)}{asked}",
             books(p),
+            (beside,) if p.foreign >= SOME_OUTSIDE and not p.capped else (),
         )
     if share >= 0.005 and c.large:
         return Opinion(
@@ -184,3 +203,26 @@ def first_step(p: Picture, c: Context) -> Opinion | None:
             books(p),
         )
     return None
+
+
+def second_copy(p: Picture, c: Context) -> Opinion | None:
+    """A checkpoint's state is copied, or read, onto the card beside what is live: it goes when loading is done."""
+    names = {frame.name for frame in p.event.traceback}
+    if not names & {"load_state_dict", "load", "_load", "restore"} or p.request is None:
+        return None
+    if not names & {
+        "deepcopy",
+        "_cuda_deserialize",
+        "default_restore_location",
+        "_process_value_according_to_param_policy",
+    }:
+        return None
+    return Opinion(
+        "transient_peak",
+        "step_growth",
+        "low",
+        f"A checkpoint's tensors are put onto the card beside the {size(p.live)} that are live: both at once do not "
+        f"fit",
+        books(p),
+        limits=(WHO_HOLDS,),
+    )

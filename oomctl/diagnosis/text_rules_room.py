@@ -135,12 +135,14 @@ def full(p: Picture, c: Context) -> Opinion | None:
         return leak_or_capacity(
             p, "while only evaluating, where kept results or a missing no_grad() fill a card as well"
         )
+    filled = f"Live tensors fill {size(p.live)} of the {size(reach)} there are"
+    if p.live > reach:
+        filled = f"Live tensors hold {size(p.live)}, and {size(p.outside)} lie beside them, of {size(p.limit)}"
     return Opinion(
         "capacity",
         None,
         "low",
-        f"Live tensors fill {size(p.live)} of the {size(reach)} there are; the {size(p.request)} asked for are a "
-        f"last straw",
+        f"{filled}; the {size(p.request)} asked for are a last straw",
         books(p),
         limits=(WHAT_GREW, WHO_HOLDS),
     )
@@ -166,17 +168,22 @@ def nothing_decides(p: Picture, c: Context) -> Opinion | None:
         for cls, share in (("fragmentation", p.idle or 0), ("external", p.outside or 0))
         if share > GIB // 4
     ]
-    known = p.request is not None
+    failed = f"{size(p.request)} could not be had" if p.request is not None else "An allocation failed"
+    if p.live is None:
+        headline = f"{failed}; the message shows no more figures"
+    elif p.unaccounted is not None and p.share(p.unaccounted) >= MUCH_OUTSIDE:
+        parts = [Contribution("external", p.unaccounted, f"{size(p.unaccounted)} may be held by others"), *parts]
+        headline = (
+            f"{failed}: {size(p.unaccounted)} of the {size(p.total)} are neither free nor this program's tensors; "
+            f"its own cache or other programs hold them"
+        )
+    else:
+        headline = f"{failed}, and no single cause stands out in the figures"
     return Opinion(
         "uncertain",
         None,
         "low",
-        (f"{size(p.request)} could not be had" if known else "An allocation failed")
-        + (
-            ", and no single cause stands out in the figures"
-            if p.live is not None
-            else "; the message shows no more figures"
-        ),
+        headline,
         books(p),
         tuple(sorted(parts, key=lambda part: -part.share)),
         (WHO_HOLDS,),

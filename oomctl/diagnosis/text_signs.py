@@ -11,6 +11,7 @@ from oomctl.diagnosis.text_picture import has
 from oomctl.model.common import Skipped
 from oomctl.model.evidence import Evidence
 from oomctl.model.log import OomEvent, Sign
+from oomctl.model.report import EvidenceItem
 from oomctl.units import read_size
 
 HOST_SURE: Final = ("cgroup_oom", "kernel_oom", "ray_memory_monitor")
@@ -22,9 +23,33 @@ NOT_MEMORY: Final = {
     "shape_error": "two shapes do not fit together",
     "dtype_error": "types or devices do not fit together",
     "no_kernel": "the build has no code for this card, or the driver is too old",
+    "kernel_resources": "a kernel asks for more on-chip memory (shared memory, registers) than this GPU has, which its "
+    "device memory has no part in",
+    "workspace_too_small": "a library's workspace, whose size is fixed at the start, is too small for this batch; the "
+    "card need not be full",
+    "worker_crashed": "a DataLoader worker crashed, which no lack of memory does by this signal",
     "file_error": "a file is missing, unreadable or damaged",
     "nccl_timeout": "the ranks lost each other: a collective ran into its time limit",
+    "internal_assert": "a check inside PyTorch failed",
 }
+"""Kinds of signs and what they are instead, the most telling first."""
+_SURE: Final = {
+    "index_assert": "high",
+    "illegal_access": "high",
+    "shape_error": "high",
+    "dtype_error": "high",
+    "kernel_resources": "high",
+    "internal_assert": "low",
+}
+"""Confidence where it is not medium."""
+OTHER_BOOKS: Final = {
+    "jax_oom": "JAX/XLA",
+    "tensorflow_oom": "TensorFlow",
+    "llamacpp_oom": "llama.cpp",
+    "rmm_oom": "RAPIDS (RMM)",
+    "cupy_oom": "CuPy",
+}
+"""Allocators that are recognised, by wording."""
 _NUMBERLESS: Final = Skipped(
     "how much was live, idle and held by others",
     "the message has no figures",
@@ -122,8 +147,8 @@ def no_figures(event: OomEvent, c: Context) -> Opinion:
             (line,),
             limits=(_NUMBERLESS,),
         )
-    if wording in ("jax_oom", "tensorflow_oom", "llamacpp_oom"):
-        name = {"jax_oom": "JAX/XLA", "tensorflow_oom": "TensorFlow", "llamacpp_oom": "llama.cpp"}[wording]
+    if wording in OTHER_BOOKS:
+        name = OTHER_BOOKS[wording]
         asked = f" for {size(event.tried_to_allocate)}" if event.tried_to_allocate is not None else ""
         return Opinion(
             "uncertain",
@@ -149,10 +174,7 @@ def no_figures(event: OomEvent, c: Context) -> Opinion:
     return Opinion("uncertain", None, "low", text, (line,), limits=(_NUMBERLESS,))
 
 
-def _driver(event: OomEvent, c: Context, line: object, code: str) -> Opinion:
-    from oomctl.model.report import EvidenceItem
-
-    assert isinstance(line, EvidenceItem)
+def _driver(event: OomEvent, c: Context, line: EvidenceItem, code: str) -> Opinion:
     if re.search(r"pin_memory|cudaHostAlloc|cudaHostRegister|pinned", code):
         return Opinion(
             "host_oom",
@@ -172,6 +194,19 @@ def _driver(event: OomEvent, c: Context, line: object, code: str) -> Opinion:
             (line,),
             limits=(_NUMBERLESS,),
         )
+    crowded = _crowded(event, c.evidence, line)
+    if crowded is not None:
+        return crowded
+    if re.search(r"_cuda_deserialize|default_restore_location", code):
+        return Opinion(
+            "uncertain",
+            None,
+            "low",
+            "torch.load put the file's tensors straight onto the GPU that they were saved from, and the driver had no "
+            "memory there",
+            (line,),
+            limits=(_NUMBERLESS,),
+        )
     innocent = has(c.evidence.signs, "mem_get_info") is not None
     return Opinion(
         "uncertain",
@@ -181,6 +216,32 @@ def _driver(event: OomEvent, c: Context, line: object, code: str) -> Opinion:
         + (", in a call that allocates nothing: an earlier failure surfaced here" if innocent else ", without figures"),
         (line,),
         limits=(_NUMBERLESS,),
+    )
+
+
+def _crowded(event: OomEvent, evidence: Evidence, line: EvidenceItem) -> Opinion | None:
+    """One print of nvidia-smi shows one card full beside free ones: the program went to the wrong one."""
+    if len(evidence.smi) != 1 or event.wording == "thc_oom":
+        return None
+    shares = [(d, d.used / d.total) for d in evidence.smi[0].devices if d.used is not None and d.total]
+    full = [d for d, share in shares if share >= 0.9]
+    free = [d for d, share in shares if share <= 0.1]
+    if len(full) != 1 or not free or (event.gpu is not None and event.gpu != full[0].gpu):
+        return None
+    seen = item(
+        f"nvidia-smi shows {size(full[0].used)} of {size(full[0].total)} in use on GPU {full[0].gpu}, and GPU "
+        f"{free[0].gpu} free",
+        used=full[0].used,
+        total=full[0].total,
+    )
+    return Opinion(
+        "external",
+        None,
+        "low",
+        f"GPU {full[0].gpu} was full, {size(full[0].used)} of {size(full[0].total)}, while GPU {free[0].gpu} stood "
+        f"empty",
+        (line, seen),
+        limits=(Skipped("whose memory it is", "the print names no process", "nvidia-smi while this program is down"),),
     )
 
 
@@ -229,7 +290,7 @@ def not_memory(evidence: Evidence) -> Opinion | None:
             return Opinion(
                 "not_an_oom",
                 None,
-                "high" if kind in ("index_assert", "illegal_access", "shape_error", "dtype_error") else "medium",
+                _SURE.get(kind, "medium"),
                 f"Not an out-of-memory: {text}",
                 (item(f"Line {sign.line}: {sign.text[:200]}"),),
             )

@@ -48,6 +48,8 @@ def phase(event: OomEvent) -> str:
     names = [frame.name for frame in event.traceback]
     text = " ".join((*(f.filename for f in event.traceback), *event.code))
     user = [f.name for f in event.traceback if frame_kind(f) == "user"]
+    if "load_state_dict" in names:  # an optimizer's too, though its file is torch/optim
+        return "load"
     for slug, name, code in _PHASES:
         where = user if slug in ("saving", "evaluation") else names
         if any(name.search(n) for n in where) or (code is not None and code.search(text) is not None):
@@ -71,7 +73,8 @@ def operation(event: OomEvent) -> str:
 
 def makes_large(event: OomEvent) -> str | None:
     """The failing line when it is one that makes a product of two long dimensions; else None."""
-    for frame, code in list(zip(event.traceback, event.code or ("",) * len(event.traceback), strict=False))[:4]:
+    inner = list(zip(event.traceback, event.code or ("",) * len(event.traceback), strict=False))[:4]
+    for frame, code in sorted(inner, key=lambda row: frame_kind(row[0]) != "user"):  # the user's line says more
         if _LARGE.search(code) or _LARGE.search(frame.name):
             return code or frame.name
     return None

@@ -26,3 +26,9 @@ SOME_OUTSIDE: Final = 0.10
 """The same, where the message shows that it lies in this very process."""
 BUILDING_UP: Final = 1.25
 """All allocations over the peak up to which nothing was ever given back: loading, or the first pass."""
+DWARFS: Final = 10
+"""Times by which memory outside the allocator exceeds what is idle inside, so that the larger share decides alone."""
+DWARFED: Final = 0.05
+"""Share of the limit up to which idle memory can be dwarfed so."""
+LIVES_BESIDE: Final = 0.25
+"""Share of live tensors from which a request that exceeds the card is no longer the first tensor of an empty one."""

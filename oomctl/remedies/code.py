@@ -137,7 +137,7 @@ CODE: Final[tuple[Entry, ...]] = (
         "Copy to the host piece by piece when saving, at {site}",
         "Flattening or cloning weights and optimizer state on the device needs their size again.",
         SAVING,
-        not_phases=("forward", "backward"),
+        not_phases=("forward", "backward", "load"),
         not_subtypes=("impossible_request",),
         example="state = {k: v.cpu() for k, v in model.state_dict().items()}\ntorch.save(state, path)",
         weight=22,

@@ -12,6 +12,11 @@ _RECORD: Final = (
     "torch.cuda.memory._dump_snapshot('oom.pickle')      # in the except block, before disabling"
 )
 
+STREAMED: Final = re.compile(
+    r"set_module_tensor_to_device|_load_state_dict_into_meta_model|_load_pretrained_model|load_weights$|load_shard"
+)
+"""Loaders that read each tensor on the host and move it alone: another place to load to changes nothing."""
+
 OPERATIONS: Final[tuple[Entry, ...]] = (
     Entry(
         "free-the-card",
@@ -62,9 +67,35 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         ("capacity",),
         "Make the permanent part smaller: lower precision, quantised weights, sharding or offloading",
         "What stays fills the card by itself; no allocator setting makes room.",
+        unless=re.compile("^larger_than_limit$"),
         example="model = AutoModel.from_pretrained(name, torch_dtype=torch.bfloat16, device_map='auto')",
         applicability="edit_code",
         weight=6,
+    ),
+    Entry(
+        "smaller-tensor",
+        "code",
+        ("capacity", "transient_peak/oversized_request"),
+        "Make this one tensor smaller, or work on it in pieces, at {site}",
+        "It alone exceeds what there is: nothing that is freed beside it makes room.",
+        re.compile("^larger_than_limit$"),
+        example="for part in batch.split(8):                     # or tiles of an image, chunks of a sequence\n"
+        "    results.append(model(part).cpu())",
+        weight=21,
+    ),
+    Entry(
+        "raise-the-cap",
+        "operations",
+        ("capacity", "transient_peak", "uncertain"),
+        "Raise the limit that this program, or its launcher, set for itself",
+        "The card had more free than the request; torch.cuda.set_per_process_memory_fraction (or "
+        "per_process_memory_fraction in the allocator's settings) kept it from being used.",
+        re.compile("^own_cap$"),
+        not_subtypes=("impossible_request",),
+        example="torch.cuda.set_per_process_memory_fraction(0.9)   # test suites and engines call it too",
+        caveats=("what the limit protects, such as another process on the card, loses that protection",),
+        applicability="has_cost",
+        weight=30,
     ),
     Entry(
         "smaller-cache",
@@ -83,7 +114,33 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         "What is loaded onto the device lies there: a file's tensors beside the model's while they are copied, a data "
         "set for as long as it is used.",
         re.compile(r"^load|load_state_dict|_load(?!er)", re.IGNORECASE),
+        unless=STREAMED,
         example="state = torch.load(path, map_location='cpu', mmap=True)\nmodel.load_state_dict(state)",
+        weight=14,
+    ),
+    Entry(
+        "load-on-host-first",
+        "code",
+        ("uncertain", "external", "transient_peak"),
+        "Load with map_location='cpu', at {site}",
+        "torch.load puts each tensor on the GPU that it was saved from, often GPU 0, whoever else works there; "
+        "load_state_dict of an optimizer then copies it once more.",
+        re.compile(r"^_?cuda_deserialize$|^default_restore_location$|^deepcopy$"),
+        phases=("load", "unknown"),
+        example="state = torch.load(path, map_location='cpu', mmap=True)\nmodel.load_state_dict(state)",
+        weight=23,
+    ),
+    Entry(
+        "shared-memory",
+        "operations",
+        ("host_oom",),
+        "Give the container more shared memory, or load the data in the main process",
+        "DataLoader workers pass their batches through /dev/shm, of which a container has 64 MiB unless told "
+        "otherwise.",
+        re.compile("^shm$"),
+        example="docker run --shm-size=8g ...      # or --ipc=host; on Kubernetes an emptyDir of medium: Memory\n"
+        "DataLoader(..., num_workers=0)    # needs none",
+        applicability="safe",
         weight=14,
     ),
     Entry(
@@ -103,9 +160,44 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         "Find the error itself: run again with CUDA_LAUNCH_BLOCKING=1",
         "The message resembles an out-of-memory but memory was not short; an illegal index or a bad "
         "size often is the cause.",
+        unless=re.compile("^(?:nothing_failed|kernel_resources|worker_crashed|workspace_too_small)$"),
         example="CUDA_LAUNCH_BLOCKING=1 python train.py",
         applicability="safe",
         weight=10,
+    ),
+    Entry(
+        "smaller-kernel-blocks",
+        "code",
+        ("not_an_oom",),
+        "Give the kernel smaller blocks or fewer stages for this GPU",
+        "A Triton kernel holds its tiles in on-chip shared memory, about 64 to 228 KiB by generation; sizes tuned on a "
+        "newer card do not fit an older one.",
+        re.compile("^kernel_resources$"),
+        example="kernel[grid](..., BLOCK_M=64, BLOCK_N=64, num_stages=2)   # or the library's version for this card",
+        weight=12,
+    ),
+    Entry(
+        "debug-the-worker",
+        "operations",
+        ("not_an_oom",),
+        "Load the data without workers, to see the crash itself",
+        "A worker that dies by a fault in native code (a decoder, an extension) leaves no Python traceback.",
+        re.compile("^worker_crashed$"),
+        example="python -X faulthandler train.py   # with DataLoader(..., num_workers=0)",
+        applicability="safe",
+        weight=12,
+    ),
+    Entry(
+        "larger-workspace",
+        "operations",
+        ("not_an_oom",),
+        "Give the attention library a larger workspace, or send it less at a time",
+        "Its buffer is made once at the start; more requests or longer prompts in one batch than it was made for do "
+        "not fit.",
+        re.compile("^workspace_too_small$"),
+        example="SGLANG_FLASHINFER_WORKSPACE_SIZE=805306368 python -m sglang.launch_server ...",
+        applicability="safe",
+        weight=12,
     ),
     Entry(
         "dump-again",

@@ -7,6 +7,7 @@ from typing import Final
 
 from oomctl.model.alloc_conf import AllocConf, env_name, export_line, format_conf, parse_conf
 from oomctl.model.alloc_conf.option import LAST_RELEASE
+from oomctl.model.alloc_conf.options import BY_KEY
 from oomctl.model.common import Version
 from oomctl.model.conclusion import Facts
 from oomctl.model.report import Identity, Remedy, ReplayEffect, WhatIf, WhatIfRun
@@ -155,6 +156,11 @@ def unproved(facts: Facts, reason: str) -> list[Remedy]:
         conf, caveats = "max_split_size_mb:128", _CAVEATS["max_split_size_mb"]
     else:
         conf, caveats = EXPANDABLE, _CAVEATS["expandable_segments"]
+    option = BY_KEY[conf.partition(":")[0]]
+    if facts.torch.high is not None and not option.known(facts.torch.high):
+        return []
+    if facts.torch.low is not None and not option.known(facts.torch.low):
+        caveats = (f"{option.availability} only: which one runs is not known here", *caveats)
     return [
         Remedy(
             kind="alloc_conf",
