@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oomctl.diagnosis.from_text import conclude
+from oomctl.diagnosis.from_text import conclude, conclude_text
 from oomctl.model.report import CLASSES, CONFIDENCES
+from oomctl.remedies import advise
 from oomctl.sources.text import read_text
 from tests.text.logs import NAMES, cells, evidence, expected, raw
 
@@ -45,6 +46,17 @@ def test_a_single_line_of_figures_is_never_certain(name: str) -> None:
     alone = len(found.oom_events) == 1 and not (found.memory_summaries or found.series or found.memory_stats)
     if alone and found.oom_events[0].allocated is not None and verdict.cls not in ("external", "host_oom"):
         assert verdict.confidence != "high"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if expected(name).keys() & {"advice", "culprit"}])
+def test_the_line_and_the_advice(name: str) -> None:
+    want = expected(name)
+    report = advise(conclude_text(evidence(read_text([raw(name)])))[0])
+    if "advice" in want:
+        assert ([r.slug for r in report.remedies] or [""])[0] == want["advice"]
+    if "culprit" in want:
+        sites = [f"{c.file.rpartition('/')[2]}:{c.line}" for c in report.culprits]
+        assert (sites or [""])[0] == want["culprit"]
 
 
 def test_sentinels_are_unknown() -> None:
