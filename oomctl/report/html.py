@@ -211,11 +211,12 @@ def _failures(report: Report, plot: charts.Plot | None) -> tuple[charts.MarkLine
     for mark in plot.marks if plot is not None else ():
         found.setdefault(mark.kind, []).append(mark)
     line = report.timeline
-    steps = "" if line is None or len(line.steps) <= charts.MARKS else f" ({charts.MARKS} drawn)"
+    drawn = len(found.get("step", ()))
+    total = max(report.steps.total if report.steps is not None else 0, len(line.steps) if line is not None else 0)
     entries = []
     for kind, marks in found.items():
-        if kind == "step" and line is not None:
-            text = plural(len(line.steps), "step") + steps
+        if kind == "step":
+            text = plural(total, "step") + (f" ({drawn:,} drawn)" if drawn < total else "")
         elif kind == "fatal":
             text = f"the failure: {marks[0].label}"
         else:
