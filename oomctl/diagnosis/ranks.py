@@ -327,5 +327,6 @@ def _headline(
         where = (
             f", most of it at {label(Frame(place.file, place.line, place.function))}" if place and place.file else ""
         )
-        text += f"; {outlier.name} holds {format_size(outlier.excess)} that the others do not{where}"
+        less = ", although it holds less than they in all" if outlier.bytes < outlier.median else ""
+        text += f"; {outlier.name} holds {format_size(outlier.excess)} that the others do not{where}{less}"
     return text

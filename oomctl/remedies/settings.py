@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,7 +19,8 @@ EXPANDABLE: Final = "expandable_segments:True"
 _CAVEATS: Final[dict[str, tuple[str, ...]]] = {
     "expandable_segments": (
         "not together with max_split_size_mb (pointless, and on some versions harmful)",
-        "sharing CUDA tensors between processes needs torch 2.5 or newer; no effect on Windows before 2.14",
+        "sharing CUDA tensors between processes needs torch 2.5 or newer",
+        "no effect on Windows before torch 2.14",
     ),
     "max_split_size_mb": (
         "blocks above it are never split: without memory pressure it often raises what is reserved",
@@ -30,6 +32,12 @@ _CAVEATS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "backend": ("the driver's pool replaces PyTorch's: no snapshots, no memory history, other options are ignored",),
 }
+
+_UNTIL: Final[dict[str, Version]] = {
+    "sharing CUDA tensors between processes needs torch 2.5 or newer": (2, 5),
+    "no effect on Windows before torch 2.14": (2, 14),
+}
+"""Caveats that a version has outgrown."""
 
 _DOES: Final = {
     "expandable_segments": "Segments grow in place and give back what lies idle in them, so that holes join.",
@@ -112,7 +120,7 @@ def _preference(run: WhatIfRun, subtype: str | None) -> tuple[int, int, int, int
 
 def _advice(run: WhatIfRun, identity: Identity, before: int | None, facts: Facts) -> Remedy:
     keys = [part.split(":")[0] for part in run.alloc_conf.split(",") if part]
-    caveats = tuple(dict.fromkeys(c for key in keys for c in _CAVEATS.get(key, ())))
+    caveats = _caveats(keys, facts)
     estimate = run.certainty == "estimate"
     if run.served is None:
         why = "Replay leaves it open: it depends on the exact limit, which only the log of the failure gives."
@@ -135,6 +143,12 @@ def _advice(run: WhatIfRun, identity: Identity, before: int | None, facts: Facts
     )
 
 
+def _caveats(keys: Sequence[str], facts: Facts) -> tuple[str, ...]:
+    """What to know about options, as far as it holds for the versions that may run."""
+    low = facts.torch.low or (0,)
+    return tuple(dict.fromkeys(c for key in keys for c in _CAVEATS.get(key, ()) if low < _UNTIL.get(c, (99,))))
+
+
 def _does(conf: str) -> str:
     """What settings that serve the request change."""
     parts = [part for part in conf.split(",") if part and not part.endswith(":False")]
@@ -152,11 +166,10 @@ def unproved(facts: Facts, reason: str) -> list[Remedy]:
     current = parse_conf(facts.conf or "", version_of(facts)).conf
     if current.expandable_segments or facts.backend not in ("cuda", "hip"):
         return []
-    if facts.torch.high is not None and facts.torch.high < (2, 1):
-        conf, caveats = "max_split_size_mb:128", _CAVEATS["max_split_size_mb"]
-    else:
-        conf, caveats = EXPANDABLE, _CAVEATS["expandable_segments"]
-    option = BY_KEY[conf.partition(":")[0]]
+    is_old = facts.torch.high is not None and facts.torch.high < (2, 1)
+    conf = "max_split_size_mb:128" if is_old else EXPANDABLE
+    key = conf.partition(":")[0]
+    option, caveats = BY_KEY[key], _caveats([key], facts)
     if facts.torch.high is not None and not option.known(facts.torch.high):
         return []
     if facts.torch.low is not None and not option.known(facts.torch.low):

@@ -10,14 +10,15 @@ from oomctl.model.snapshot import REST_OF_FILE, Snapshot
 from oomctl.sources.snapshot_objects import snapshot_from_objects
 
 
-def salvaged(memo: dict[int, Any], end: int | None, size: int) -> Snapshot:
+def salvaged(memo: dict[int, Any], end: int, reason: str, size: int) -> Snapshot:
     """Rebuilds a snapshot from a decoder's memo: picklers memoise every container when it begins.
 
     A container is empty there until its end was read, so whatever has its keys is whole.
 
     Args:
         memo: Index -> object, in the order in which they began.
-        end: Offset at which the file breaks off; None where its structure is broken somewhere.
+        end: Offset behind the last opcode that is whole and allowed.
+        reason: Why it ends there, of `pickle_scan.Walk`; "" where its structure is broken somewhere.
         size: Bytes of the file.
 
     Raises:
@@ -25,7 +26,10 @@ def salvaged(memo: dict[int, Any], end: int | None, size: int) -> Snapshot:
     """
     made = [memo[i] for i in sorted(memo)]
     segments = [o for o in made if type(o) is dict and "total_size" in o and "blocks" in o]
-    where = "its structure is broken" if end is None else f"it breaks off after byte {end:,} of {size:,}"
+    where = {
+        "": "its structure is broken",
+        "truncated": f"it breaks off at byte {end:,}; {size:,} bytes are there",
+    }.get(reason, f"what stands at byte {end:,} of {size:,} is damaged")
     if not segments:
         raise OomctlError(
             f"damaged: {where}, before the first whole segment of a memory snapshot",
@@ -38,7 +42,7 @@ def salvaged(memo: dict[int, Any], end: int | None, size: int) -> Snapshot:
         data["device_traces"] = traces
         cut = "later" if complete else "traces"
     events = sum(map(len, data.get("device_traces", ())))
-    count = f"{len(segments)} segments" + (f" and {events:,} events" if events else "")
+    count = f"{len(segments):,} segments" + (f" and {events:,} events" if events else "")
     lost = {
         "segments": "further segments, all events and the settings are lost",
         "traces": "the last events and the settings are lost, so the moment of failure cannot be rebuilt from events",

@@ -191,7 +191,7 @@ def _decoded(data: bytes, found: Walk) -> Snapshot:
             raise
     except Exception:  # that is why we are here; what it had made by then is in its memo
         pass
-    return salvaged(decoder.memo.copy(), found.end if found.reason else None, len(data))
+    return salvaged(decoder.memo.copy(), found.end, found.reason, len(data))
 
 
 def _decoder(data: bytes, found: Walk, take: Callable[[list[Any]], object]) -> Refusing:
