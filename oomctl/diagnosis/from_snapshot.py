@@ -24,7 +24,7 @@ from oomctl.diagnosis.views import holes, segment_map, steps, timeline
 from oomctl.diagnosis.weigh import NO_CARD, NO_EVENTS, weigh
 from oomctl.errors import OomctlError
 from oomctl.model.alloc_conf import AllocConf, ConfIssue, lint, parse_conf
-from oomctl.model.common import Skipped, VersionRange
+from oomctl.model.common import InputFile, Skipped, VersionRange
 from oomctl.model.conclusion import Conclusion, Facts
 from oomctl.model.evidence import Evidence
 from oomctl.model.log import OomEvent
@@ -54,12 +54,21 @@ def conclude_snapshots(
         progress: Called with what is being done.
     """
     found = []
-    todo = [(s, d) for s in evidence.snapshots for d in s.devices]
-    for number, (snapshot, device) in enumerate(todo):
+    todo = [(i, s, d) for i, s in enumerate(evidence.snapshots) for d in s.devices]
+    for number, (place, snapshot, device) in enumerate(todo):
         progress(f"diagnosing GPU {device.index}", number / len(todo))
-        found.append(_conclude(evidence, snapshot, device, user_roots, whatif, progress))
+        own = replace(evidence, inputs=_inputs_of(evidence, place))
+        found.append(_conclude(own, snapshot, device, user_roots, whatif, progress))
     order = {"no_oom": 2, "uncertain": 1}
     return tuple(sorted(found, key=lambda c: order.get(c.report.verdict.cls, 0)))
+
+
+def _inputs_of(evidence: Evidence, place: int) -> tuple[InputFile, ...]:
+    """The files that one of several snapshots is concluded from: its own, and what is none."""
+    files = [given for given in evidence.inputs if given.kind == "snapshot"]
+    if len(files) != len(evidence.snapshots):
+        return evidence.inputs
+    return tuple(given for given in evidence.inputs if given.kind != "snapshot" or given is files[place])
 
 
 def _conclude(

@@ -67,15 +67,17 @@ CLASS_TITLES: Final = {
 CATEGORIES: Final = {"unknown": "not told"}
 
 
-def build_view(report: Report, places: int | None = None, *, in_job: bool = False) -> View:
+def build_view(report: Report, places: int | None = None, *, by_file: bool = False) -> View:
     """Everything that renderers show, as text and ratios; names from files are made harmless here.
 
     Args:
         report: What was concluded.
         places: Culprits to show at most; the others join the row that makes the table sum.
-        in_job: It is one rank of a job.
+        by_file: Other reports are about a device of the same name, such as other ranks of a job: say the file too.
     """
     verdict = report.verdict
+    devices = [one.device for one in (report, *report.others)]
+    apart = report.job is not None or len(set(devices)) < len(devices)
     return View(
         severity=SEVERITIES.get(verdict.cls, "error"),
         cls=verdict.cls,
@@ -108,9 +110,9 @@ def build_view(report: Report, places: int | None = None, *, in_job: bool = Fals
         tables=build_tables(report.memory_summaries, report.table_notes),
         series=tuple(_series(one) for one in report.series),
         limits=tuple((sentence(clean(s.what)), sentence(clean(s.reason)), clean(s.capture)) for s in report.limits),
-        device=_device_label(report, in_job=in_job or report.job is not None),
+        device=_device_label(report, by_file=by_file or apart),
         fingerprint=clean(report.fingerprint),
-        others=tuple(build_view(other, places, in_job=report.job is not None) for other in report.others),
+        others=tuple(build_view(other, places, by_file=apart) for other in report.others),
     )
 
 
@@ -156,10 +158,10 @@ def device_name(device: Device) -> str:
     return text if device.rank is None else f"{text}, rank {device.rank}"
 
 
-def _device_label(report: Report, *, in_job: bool) -> str:
-    """The device; where its files tell no rank, its file sets it apart from the other ranks of a job."""
+def _device_label(report: Report, *, by_file: bool) -> str:
+    """The device; where its files tell no rank, its file may set it apart from others of the same name."""
     name = device_name(report.device)
-    if in_job and report.device.rank is None and report.inputs:
+    if by_file and report.device.rank is None and report.inputs:
         name += f", {clean(base(report.inputs[0].path), 60)}"
     return name
 

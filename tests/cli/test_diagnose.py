@@ -38,6 +38,20 @@ def printed_json(args: list[str], capfd: Captured, code: int = 0) -> dict:
     return data
 
 
+def test_two_snapshots_are_told_apart_by_their_files(tmp_path, capsys):
+    for name, case in (("before.pickle.gz", "healthy-steady"), ("after.pickle.gz", "kv-cat")):
+        (tmp_path / name).write_bytes((CAPTURES / case / "snapshot.pickle.gz").read_bytes())
+    paths = [str(tmp_path / name) for name in ("before.pickle.gz", "after.pickle.gz")]
+    assert main(["diagnose", *paths]) == 0
+    out = capsys.readouterr().out
+    assert "fragmentation" in out.splitlines()[0]
+    assert "after.pickle.gz" in out.splitlines()[1]
+    assert "GPU 0, before.pickle.gz: no_oom: " in out
+    report = api.diagnose(paths)
+    names = [[Path(given.path).name for given in one.inputs] for one in (report, *report.others)]
+    assert names == [["after.pickle.gz"], ["before.pickle.gz"]]
+
+
 @pytest.mark.parametrize("name", CAPTURE_NAMES)
 def test_demo_is_diagnose_on_the_recorded_files(name: str, capfd: Captured) -> None:
     assert printed_json(["demo", name, "--json"], capfd) == printed_json(["diagnose", "--json", *paths(name)], capfd)
