@@ -48,8 +48,14 @@ OTHER_BOOKS: Final = {
     "llamacpp_oom": "llama.cpp",
     "rmm_oom": "RAPIDS (RMM)",
     "cupy_oom": "CuPy",
+    "onnx_oom": "ONNX Runtime",
+    "paddle_oom": "PaddlePaddle",
+    "mxnet_oom": "MXNet",
+    "tensorrt_oom": "TensorRT",
 }
 """Allocators that are recognised, by wording."""
+IMPOSSIBLE: Final = 2**50
+"""Bytes that no device has; a request for more shows a size that was computed wrongly."""
 _NUMBERLESS: Final = Skipped(
     "how much was live, idle and held by others",
     "the message has no figures",
@@ -149,6 +155,15 @@ def no_figures(event: OomEvent, c: Context) -> Opinion:
         )
     if wording in OTHER_BOOKS:
         name = OTHER_BOOKS[wording]
+        if (event.tried_to_allocate or 0) >= IMPOSSIBLE:
+            return Opinion(
+                "not_an_oom",
+                None,
+                "medium",
+                f"{name} was asked for {size(event.tried_to_allocate)}, which no device has: a size was corrupt or "
+                f"overflowed",
+                (line,),
+            )
         asked = f" for {size(event.tried_to_allocate)}" if event.tried_to_allocate is not None else ""
         return Opinion(
             "uncertain",

@@ -200,6 +200,58 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         weight=12,
     ),
     Entry(
+        "fewer-layers-on-the-card",
+        "operations",
+        ("uncertain",),
+        "Put fewer layers on the card, or make the context smaller",
+        "llama.cpp asks for each part (weights, KV cache, compute buffer) in one piece and prints its size. Layers "
+        "that do not fit can stay on the CPU; cache and compute buffer shrink with the context.",
+        re.compile("^llamacpp_oom$"),
+        caveats=("Layers on the CPU are slower.",),
+        example="llama-server -m model.gguf --n-gpu-layers 24 --ctx-size 8192 --flash-attn on",
+        applicability="has_cost",
+        weight=14,
+    ),
+    Entry(
+        "smaller-engine-workspace",
+        "operations",
+        ("uncertain",),
+        "Give the TensorRT builder less workspace than the card has free",
+        "The builder tries tactics up to the size it is allowed and skips those that it cannot get: where a plan comes "
+        "out in the end, these lines are warnings.",
+        re.compile("^tensorrt_oom$"),
+        example="config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, 1 << 30)",
+        applicability="safe",
+        weight=14,
+    ),
+    Entry(
+        "bound-the-session-arena",
+        "operations",
+        ("uncertain",),
+        "Let ONNX Runtime's arena grow by what is asked for, and run fewer sessions at once",
+        "By default the arena doubles when it grows and gives nothing back; each session has its own, and PyTorch's "
+        "memory is not in it. A session on the CPU has one too, in RAM.",
+        re.compile("^onnx_oom$"),
+        example="providers=[('CUDAExecutionProvider', {'arena_extend_strategy': 'kSameAsRequested',\n"
+        "                                     'gpu_mem_limit': 4 * 1024**3})]",
+        applicability="safe",
+        weight=14,
+    ),
+    Entry(
+        "profile-the-framework",
+        "operations",
+        ("uncertain",),
+        "Look at the memory with the framework's own profile; a snapshot of PyTorch does not hold it",
+        "Each framework has its own pool. A smaller batch or input is the first thing to try where none is at hand.",
+        re.compile("^(?:jax|tensorflow|paddle|mxnet|cupy|rmm)_oom$"),
+        example="jax.profiler.save_device_memory_profile('memory.prof')      # JAX\n"
+        "tf.config.experimental.get_memory_info('GPU:0')              # TensorFlow\n"
+        "paddle.device.cuda.max_memory_allocated()                    # PaddlePaddle\n"
+        "cupy.get_default_memory_pool().used_bytes()                  # CuPy",
+        applicability="safe",
+        weight=14,
+    ),
+    Entry(
         "dump-again",
         "operations",
         ("uncertain",),
@@ -215,6 +267,7 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         ("uncertain",),
         "Record a snapshot, which decides it",
         "Text alone does not show what held the memory, or whether it grew.",
+        unless=re.compile("^(?:jax|tensorflow|paddle|mxnet|cupy|rmm|llamacpp|tensorrt|onnx)_oom$"),
         example=_RECORD,
         applicability="safe",
         weight=10,

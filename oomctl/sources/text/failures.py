@@ -9,10 +9,13 @@ from oomctl.model.log import OomEvent, Sign
 from oomctl.sources.text.base import Findings, Passage, RawEvent
 from oomctl.sources.text.kinds import EVENTS_ONLY, HOST, KINDS, Kind
 from oomctl.sources.text.normalise import Line
+from oomctl.sources.text.squeeze import Squeezed
 from oomctl.units import read_size
 
 _KILLED_ALONE: Final = re.compile(r"^\s*(?:.*line \d+:\s*)?\d*\s*Killed(?:\s+\S.*)?\s*$")
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3}){1,6}")
+_REST: Final = re.compile(r"[\d.,]+\W*")
+_STAMP: Final = re.compile(r"\d{4}[-/]\d\d|\d{1,2}[:/]\d\d")
 _RSS: Final = re.compile(r"anon-rss:(\d{1,15})kB", re.I)
 
 
@@ -39,7 +42,8 @@ class Failures:
                     weak_and_taken = kind.weak and id(line) in taken
                     if kind.event:
                         taken.add(id(line))
-                    _add(kind, match, line, found, as_event=kind.event and not weak_and_taken)
+                    size = _size(_within(match, squeezed))
+                    _add(kind, size, line, found, as_event=kind.event and not weak_and_taken)
         for line in passage.lines:
             if passage.stretch.accepts(line.no):
                 self._killed(line, found)
@@ -55,8 +59,7 @@ class Failures:
             found.signs.append(Sign("killed_rss", line.text.strip()[:500], line.no, found.source, size, rank))
 
 
-def _add(kind: Kind, match: re.Match[str], line: Line, found: Findings, *, as_event: bool) -> None:
-    size = _size(match)
+def _add(kind: Kind, size: int | None, line: Line, found: Findings, *, as_event: bool) -> None:
     text = line.text.strip()[:500]
     rank = line.rank if line.rank is not None else found.rank
     if kind.slug not in EVENTS_ONLY and found.room("signs", len(found.signs)):
@@ -91,8 +94,26 @@ def _add(kind: Kind, match: re.Match[str], line: Line, found: Findings, *, as_ev
     )
 
 
-def _size(match: re.Match[str]) -> int | None:
-    text = (match.groupdict().get("size") or "").rstrip(".,")
+def _within(match: re.Match[str], squeezed: Squeezed) -> str:
+    """The size that a wording prints, if any.
+
+    A count that ends both the wording and its line runs into digits at the start of the next. A line of nothing else
+    is its rest, behind a wrap; before a date or a time it ends with its own line; else it is not known where it ends.
+    """
+    text: str = match.groupdict().get("size") or ""
+    if not text or match.end() != match.end("size"):
+        return text
+    first, last = squeezed.index(match.start("size")), squeezed.index(match.end() - 1)
+    if first == last:
+        return text
+    following = squeezed.lines[first + 1].text.strip()
+    if _REST.fullmatch(following):
+        return text
+    return text[: squeezed.starts[first + 1] - match.start("size")] if _STAMP.match(following) else ""
+
+
+def _size(text: str) -> int | None:
+    text = text.rstrip(".,")
     if _THOUSANDS.fullmatch(text):
         text = text.replace(",", "")  # bytes are whole: no decimal comma
     return read_size(text) if text else None

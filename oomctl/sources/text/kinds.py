@@ -68,8 +68,13 @@ KINDS: Final = (
         rf"failedtoalloc(?:ate)?{_N}(?:bytes)?(?:ofpinnedmemory|onhost)",
         backend="host",
     ),
-    # Its size ends the line: without white space it would run into the next.
-    _event("pinned_failed", "pinnedhost", r"couldnotallocatepinnedhostmemory", backend="host", weak=True),
+    _event(
+        "pinned_failed",
+        "pinnedhost",
+        rf"couldnotallocatepinnedhostmemory(?:ofsize:?{_N})?",
+        backend="host",
+        weak=True,
+    ),
     # Pools of other libraries, whose classes are named as the host's are.
     _event(
         "rmm_oom",
@@ -84,14 +89,48 @@ KINDS: Final = (
         rf"(?:cupy\S{{0,40}}OutOfMemoryError:?)?Outofmemoryallocating{_N}bytes\(allocatedsofar",
         r"cupy\S{0,40}OutOfMemoryError",
     ),
+    _event(
+        "onnx_oom",
+        "bfcarena",
+        rf"BFCArena::AllocateRawInternal\S{{0,160}}?Failedtoallocatememoryforrequestedbufferofsize{_N}",
+        weak=True,
+    ),
+    _event(
+        "paddle_oom",
+        "outofmemoryerroron",
+        rf"Outofmemoryerroron[GX]PU\d+\.Cannotallocate{_N}(?:[GX]PU)?memory",
+        weak=True,
+    ),
+    _event(
+        "mxnet_oom",
+        "storage_manager mxneterror",
+        r"(?:pooled_storage_manager|MXNetError)\S{0,60}?cudaMalloc(?:retry)?failed:outofmemory",
+        weak=True,
+    ),
+    _event(
+        "tensorrt_oom",
+        "couldnotbeallocated",
+        rf"Requestedamountof(?:GPU)?memory\({_N}bytes\)couldnotbeallocated",
+        weak=True,
+    ),
+    _event(
+        "tensorrt_oom",
+        "errorcode errorinallocate nvinfer1",
+        r"ErrorCode[12]:(?:OutOfMemory|CudaRuntime\(outofmemory\))",
+        r"OutOfMemoryErrorinallocate",
+        r"CudaErrorin(?:nvinfer1\S{0,60}?)?allocate:2\(outofmemory\)",
+        weak=True,
+    ),
     # The driver and libraries beside the caching allocator.
     _event("driver_oom", "drivererror", r"CUDAdrivererror:outofmemory", torch=((2, 1), None)),
     _event("cuda_error_oom", "error:", r"(?:CUDA|HIP)error:(?:outofmemory|hipErrorOutOfMemory)"),
     # By number, as programs print it that check the runtime's result themselves.
     _event(
         "cuda_error_oom",
-        "error2 error:2 triggeredinternally",
+        "error2 error:2 triggeredinternally failedwitherror erroroutofmemory",
         r"(?:CUDA|HIP)(?:failedwith)?(?:error){1,2}:?2(?!\d)\S{0,60}?outofmemory",
+        r"(?:CUDA|HIP)failedwitherror:?outofmemory",
+        r"Erroroutofmemoryatline\d+infile",
         r"outofmemory\(Triggeredinternallyat",
     ),
     _event(
@@ -158,7 +197,7 @@ KINDS: Final = (
         "tensorflow_oom",
         "oomwhenallocating resourceexhausted tensorflow",
         r"OOMwhenallocatingtensor",
-        r"ResourceExhaustedError",
+        r"ResourceExhaustedError(?!:?Outofmemoryerroron)",  # PaddlePaddle's has the same name
         r"tensorflow\S{0,80}failedtoallocate",
         weak=True,
     ),
@@ -186,9 +225,11 @@ KINDS: Final = (
         rf"ggml_backend_cuda_buffer_type_alloc_buffer:allocating{_N}ondevice",
         r"ggml_backend_cuda_buffer_type_alloc_buffer:",
         r"ggml_cuda_device_malloc",
-        r"cudaMallocfailed:outofmemory",
+        r"ggml\S{0,120}?cudaMallocfailed:outofmemory",
         weak=True,
     ),
+    # Whoever checks the runtime's result: the name of the program is not in the message.
+    _event("cuda_error_oom", "cudamalloc", r"cuda(?:Malloc|AllocMapped)\w*(?:retry)?failed:outofmemory", weak=True),
     # The host.
     _event(
         "cpu_allocator",

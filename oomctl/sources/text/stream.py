@@ -40,7 +40,7 @@ _HIT: Final = re.compile(
     rb"error|exhausted|kill|cublas|cudnn|nccl warn|nvml|allocation on|currently alloc|device limit|"
     rb"all\.(?:current|peak|alloc|freed)|nvidia-smi|mib ?/|mib +\||insufficient|not enough|memory-usage|cache block|"
     rb"releasable|file \"|num_ooms|\xef\xbd|pinned|anon-rss|core dumped|exit ?code|code 137|"
-    rb"exited |torch version|torch==",
+    rb"exited |torch version|torch==|bfc_?arena|requested buf",
     re.IGNORECASE,
 )
 _FIGURE: Final = re.compile(rb"mem|alloc|reserved|rss|vram|\bMA\b|\bCA\b|[KMGT]i?B\b", re.IGNORECASE)
