@@ -41,6 +41,10 @@ _LARGE: Final = re.compile(
 _COPIES: Final = re.compile(
     r"torch\.cat\(|\.clone\(|\.flatten\(|deepcopy|\.contiguous\(|\.clamp\(|\[~?\w*mask\w*\]|interpolate|upsample"
 )
+_PASSES_ON: Final = re.compile(
+    r"^__(?:torch_function|torch_dispatch|call)__$|^_(?:wrapped_)?call_impl$|^decorate_context$"
+)
+"""Functions of libraries that every call goes through: alone in a traceback they name no place."""
 
 
 def phase(event: OomEvent) -> str:
@@ -89,8 +93,8 @@ def makes_copy(event: OomEvent) -> str | None:
 
 
 def user_site(event: OomEvent) -> Frame | None:
-    """The user's innermost frame, or None without a traceback."""
-    frames = user_frames(event.traceback)
+    """The user's innermost frame; None without a traceback, or where it shows only functions that pass calls on."""
+    frames = [f for f in user_frames(event.traceback) if frame_kind(f) == "user" or not _PASSES_ON.search(f.name)]
     return frames[0] if frames else None
 
 

@@ -161,7 +161,8 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         "The message resembles an out-of-memory but memory was not short; an illegal index or a bad "
         "size often is the cause.",
         unless=re.compile("^(?:nothing_failed|kernel_resources|worker_crashed|workspace_too_small)$"),
-        example="CUDA_LAUNCH_BLOCKING=1 python train.py",
+        example="CUDA_LAUNCH_BLOCKING=1 python train.py\n"
+        "# AMD: AMD_SERIALIZE_KERNEL=3; Ascend: ASCEND_LAUNCH_BLOCKING=1",
         applicability="safe",
         weight=10,
     ),
