@@ -15,7 +15,7 @@ from oomctl.units import read_size
 _KILLED_ALONE: Final = re.compile(r"^\s*(?:.*line \d+:\s*)?\d*\s*Killed(?:\s+\S.*)?\s*$")
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3}){1,6}")
 _REST: Final = re.compile(r"[\d.,]+\W*")
-_STAMP: Final = re.compile(r"\d{4}[-/]\d\d|\d{1,2}[:/]\d\d")
+_STAMP: Final = re.compile(r"\d{4}[-/]\d\d|\d{1,2}[:/]\d\d(?!\d)")
 _RSS: Final = re.compile(r"anon-rss:(\d{1,15})kB", re.I)
 
 
@@ -104,12 +104,11 @@ def _within(match: re.Match[str], squeezed: Squeezed) -> str:
     if not text or match.end() != match.end("size"):
         return text
     first, last = squeezed.index(match.start("size")), squeezed.index(match.end() - 1)
-    if first == last:
-        return text
-    following = squeezed.lines[first + 1].text.strip()
-    if _REST.fullmatch(following):
-        return text
-    return text[: squeezed.starts[first + 1] - match.start("size")] if _STAMP.match(following) else ""
+    for at in range(first + 1, last + 1):
+        following = squeezed.lines[at].text.strip()
+        if not _REST.fullmatch(following):
+            return text[: squeezed.starts[at] - match.start("size")] if _STAMP.match(following) else ""
+    return text
 
 
 def _size(text: str) -> int | None:
