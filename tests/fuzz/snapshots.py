@@ -324,9 +324,10 @@ def _many(rng: random.Random, tree: dict) -> None:
 
 def _formatted(rng: random.Random, tree: dict) -> None:
     """Stacks as text, where a backward pass or generated code has them."""
-    lines = [f'  File "{rng.choice(NAMES)}", line {rng.choice(NUMBERS)}, in {rng.choice(NAMES)}\n' for _ in range(9)]
+    names = [name[:200] for name in rng.sample(NAMES, 9)]
+    lines = [f'  File "{name}", line {rng.choice(NUMBERS)}, in {rng.choice(names)}\n' for name in names]
     stack = lines * rng.choice((1, 1, 40))
-    for target in _dicts(rng, tree):
+    for target in _dicts(rng, tree)[:20]:
         if "line" in target:
             target["fx_original_trace"] = rng.choice(("".join(stack), *ODD))
         else:
