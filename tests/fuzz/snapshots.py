@@ -62,7 +62,7 @@ def as_json(tree: Any) -> bytes:
 def written(rng: random.Random, tree: Any) -> bytes:
     """Objects as a file of some form."""
     way = rng.random()
-    if way < 0.2:
+    if way < 0.2 and _fits_in_json(tree):
         try:
             return as_json(tree)
         except (ValueError, RecursionError):  # a cycle
@@ -74,6 +74,17 @@ def written(rng: random.Random, tree: Any) -> bytes:
     if way > 0.95:
         return convert.as_viz_page(data)
     return rng.choice(list(convert.COMPRESSIONS.values()))(data) if way > 0.85 else data
+
+
+def _fits_in_json(tree: Any) -> bool:
+    """Whether it stays of a size that can be written: JSON writes what is shared as often as it is met."""
+    waiting, met = [tree], 0
+    while waiting and met < 5_000_000:
+        item = waiting.pop()
+        met += 1
+        if isinstance(item, (dict, list, tuple)):
+            waiting += item.values() if isinstance(item, dict) else item
+    return not waiting
 
 
 def hit(rng: random.Random, data: bytes) -> bytes:
