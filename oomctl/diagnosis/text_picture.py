@@ -110,6 +110,14 @@ class Picture:
         return max(self.outside - ORDINARY_CONTEXT, 0) / self.total
 
     @property
+    def breaks_off(self) -> bool:
+        """Whether the message names the card and ends before it says what is allocated, as all that name it go on to.
+
+        "of which 12.00 MiB is free" and "X allowed" may then be missing too.
+        """
+        return self.event.total_capacity is not None and self.event.allocated is None
+
+    @property
     def unaccounted(self) -> int | None:
         """Where the message does not say what is reserved: memory of the card that is neither free nor live."""
         if self.reserved is not None or self.total is None or self.free is None or self.live is None:

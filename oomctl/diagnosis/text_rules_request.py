@@ -34,6 +34,22 @@ def fits_elsewhere(p: Picture, c: Context) -> Opinion | None:
         return None
     if p.free is None or p.free - p.request < max(0.05 * p.request, 128 * MIB):
         return None
+    if p.breaks_off:
+        return Opinion(
+            "uncertain",
+            None,
+            "low",
+            f"{size(p.request)} were refused although {size(p.free)} were free; the message breaks off before it says "
+            "what the program may take",
+            books(p),
+            limits=(
+                Skipped(
+                    "the end of the message",
+                    "what is allocated, idle and allowed comes last in it, and is missing",
+                    "the whole log",
+                ),
+            ),
+        )
     return Opinion(
         "uncertain",
         None,

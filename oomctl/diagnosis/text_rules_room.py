@@ -170,7 +170,7 @@ def nothing_decides(p: Picture, c: Context) -> Opinion | None:
     ]
     failed = f"{size(p.request)} could not be had" if p.request is not None else "An allocation failed"
     if p.live is None:
-        headline = f"{failed}; the message shows no more figures"
+        headline = f"{failed}; the message " + ("breaks off" if p.breaks_off else "shows no more figures")
     elif p.unaccounted is not None and p.share(p.unaccounted) >= MUCH_OUTSIDE:
         parts = [Contribution("external", p.unaccounted, f"{size(p.unaccounted)} may be held by others"), *parts]
         headline = (
