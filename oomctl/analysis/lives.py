@@ -130,11 +130,14 @@ def _pair(trace: Trace) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[n
     has_completed = bool((trace.action == Action.FREE_COMPLETED).any())
     end = Action.FREE_COMPLETED if has_completed else Action.FREE_REQUESTED
     pairs = _native.function("order", "pairs", paired)
-    (first, _, requested, completed), follows = pairs(trace.action, trace.address, trace.by_address(), end)
-    born = np.where(trace.action[first] == Action.ALLOC, first, np.int32(BEFORE))
-    asked = np.where(requested < 0, np.int32(n), requested)
-    died = np.where(completed < 0, np.int32(n), completed) if has_completed else asked.copy()
-    asked = np.minimum(asked, died)
+    (born, _, asked, died), follows = pairs(trace.action, trace.address, trace.by_address(), end)
+    born[trace.action[born] != Action.ALLOC] = BEFORE
+    asked[asked < 0] = n
+    if has_completed:
+        died[died < 0] = n
+        np.minimum(asked, died, out=asked)
+    else:
+        died = asked.copy()
     # An alloc on an address that is still held: the older block's end was lost.
     strays = 0
     if len(born) > 1:
