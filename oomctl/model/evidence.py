@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from oomctl.model.common import InputFile, Skipped, VersionRange
 from oomctl.model.log import MemoryStats, MemorySummary, OomEvent, Series, Sign, SmiTable
 from oomctl.model.notebook import Shown
-from oomctl.model.snapshot import Snapshot
 from oomctl.model.stacks import Frame
+
+if TYPE_CHECKING:  # a log is read without knowing what a snapshot is
+    from oomctl.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

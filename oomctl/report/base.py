@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from oomctl.model.report import Report
+
+MODES: Final = ("paths", "all", "none")
+"""Ways to redact."""
 
 
 @dataclass(frozen=True, slots=True)

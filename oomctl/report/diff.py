@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from oomctl.errors import OomctlError
 from oomctl.model.diff import STATUSES, Diff, DiffRow, DiffSide, StepPair
-from oomctl.report.base import Options
+from oomctl.report.base import MODES, Options
 from oomctl.report.json import encode, pretty
 from oomctl.report.markdown import code, escape, table
-from oomctl.report.redact import DESCRIPTIONS, MODES, redact_record
+from oomctl.report.redact import DESCRIPTIONS, redact_record
 from oomctl.report.terminal_page import Page
 from oomctl.report.texts import base, clean, place, plural, sentence, short_path, size
 from oomctl.report.thin import evenly

@@ -14,9 +14,9 @@ from oomctl.model.common import without_number
 from oomctl.model.diff import DiffSteps, SettingChange, StepPair
 from oomctl.model.report import Mark, Report, StackLine, StepRow, Steps
 from oomctl.model.stacks import Frame
+from oomctl.report.base import MODES
 from oomctl.report.public import hide_words, private_words, public_function, public_mark, public_path
 
-MODES: Final = ("paths", "all", "none")
 DESCRIPTIONS: Final = {
     "paths": "homes, users, hosts and absolute prefixes shortened",
     "all": "every name of a file, function, input, mark or unknown setting hashed",

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from oomctl.errors import OomctlError
 from oomctl.model.report import Report
-from oomctl.report.base import Options, Renderer
-from oomctl.report.redact import MODES
+from oomctl.report.base import MODES, Options, Renderer
 
 
 class Format(NamedTuple):

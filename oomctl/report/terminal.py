@@ -7,7 +7,6 @@ from typing import Final
 from oomctl.model.report import Report
 from oomctl.report import ranks
 from oomctl.report.base import Options
-from oomctl.report.redact import redact
 from oomctl.report.terminal_page import COLOURS, NARROW, Page
 from oomctl.report.texts import cut_right, short_path
 from oomctl.report.texts import width as columns
@@ -29,8 +28,13 @@ class TerminalRenderer:
 
     def render(self, report: Report, options: Options) -> str:
         """See `render_terminal`."""
+        mode = options.redact or self.redacts
+        if mode != "none":  # as a terminal's report is by default: then nothing of it need be loaded
+            from oomctl.report.redact import redact
+
+            report = redact(report, mode)
         return render_terminal(
-            redact(report, options.redact or self.redacts),
+            report,
             width=options.width,
             color=options.color,
             verbose=options.verbose,

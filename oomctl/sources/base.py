@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from oomctl.model.common import Skipped, VersionRange
 from oomctl.model.log import TextFindings
-from oomctl.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from oomctl.model.snapshot import Snapshot
     from oomctl.progress import Progress
     from oomctl.sources.content import Content
 
