@@ -184,7 +184,7 @@ def what_if(
     fit: bool = False,
     device: int | None = None,
     torch: str | None = None,
-    processes: int = 1,
+    processes: int | None = 1,
     progress: Progress = silent,
 ) -> WhatIf:
     """Replays the trace of a snapshot under other allocator settings.
@@ -196,7 +196,7 @@ def what_if(
         fit: Also find the smallest limit at which every request is served.
         device: Device ordinal; by default the one that failed, else the one with the longest trace.
         torch: The version to model, such as "2.9"; by default the one that wrote the snapshot.
-        processes: Worker processes.
+        processes: Worker processes; None is one a core for a long trace.
         progress: Called with what is being done and the share done, 0 to 1.
 
     Returns:
@@ -214,6 +214,11 @@ def what_if(
     snapshot, index = _replayable(evidence, device)
     version = _version(torch) if torch is not None else None
     known = snapshot.torch & evidence.torch
+    if processes is None:  # a search for limits replays each setting a dozen times
+        import os
+
+        events = max((len(d.trace) for d in snapshot.devices if d.index == index and d.trace is not None), default=0)
+        processes = (os.cpu_count() or 1) if events * (10 if fit else 1) >= allocator.MANY_EVENTS else 1
     low, high, total = _limit_in_text(evidence) if limit is None else (None, None, None)
     return allocator.what_if(
         snapshot,

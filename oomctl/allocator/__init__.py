@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from oomctl.allocator.requests import read_requests
     from oomctl.allocator.selftest import identity
     from oomctl.allocator.whatif import replay_one, what_if
-    from oomctl.allocator.workers import beside
+    from oomctl.allocator.workers import MANY_EVENTS, beside
 
-__all__ = ["beside", "identity", "read_requests", "replay_one", "what_if"]
+__all__ = ["MANY_EVENTS", "beside", "identity", "read_requests", "replay_one", "what_if"]
 
 _LAZY = {
+    "MANY_EVENTS": "oomctl.allocator.workers",
     "beside": "oomctl.allocator.workers",
     "identity": "oomctl.allocator.selftest",
     "read_requests": "oomctl.allocator.requests",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from oomctl import _native
 from oomctl.progress import Progress
+
+MANY_EVENTS: Final = 100_000
+"""Events from which on replaying settings side by side pays."""
 
 _Case = TypeVar("_Case")
 _Result = TypeVar("_Result")

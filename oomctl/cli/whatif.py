@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
@@ -12,9 +11,6 @@ from oomctl.cli.chosen import chosen_size
 from oomctl.cli.output import write_stdout
 from oomctl.cli.progress import watched
 from oomctl.cli.terminal import abilities
-
-MANY_EVENTS = 100_000
-"""Events from which on starting a process a core pays."""
 
 
 def whatif(
@@ -46,7 +42,6 @@ def whatif(
 
     with watched() as progress:
         evidence = api.load(*inputs, progress=progress)
-        events = max((len(d.trace) for s in evidence.snapshots for d in s.devices if d.trace is not None), default=0)
         found = api.what_if(
             evidence,
             conf,
@@ -54,7 +49,7 @@ def whatif(
             fit=fit,
             device=device,
             torch=torch,
-            processes=(os.cpu_count() or 1) if events >= MANY_EVENTS or (fit and events > 10_000) else 1,
+            processes=None,
             progress=progress,
         )
     if json:

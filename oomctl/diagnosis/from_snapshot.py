@@ -36,8 +36,6 @@ from oomctl.units import format_size, half_digit
 if TYPE_CHECKING:
     from oomctl.allocator.requests import Requests
 
-MANY_EVENTS: Final = 100_000
-"""Events from which on settings are replayed side by side."""
 MOST_BESIDE: Final = 4_000_000
 """Events up to which two pieces of work go on side by side: both need memory in proportion."""
 
@@ -313,10 +311,12 @@ def _limits(found: Incident, message: OomEvent | None) -> tuple[Skipped, ...]:
 def _ahead(device: DeviceSnapshot) -> Callable[[], Requests] | None:
     """Begins to take a long trace apart for the replays, while it is analysed."""
     trace = device.trace
-    if trace is None or not MANY_EVENTS <= len(trace) <= MOST_BESIDE or not bool((trace.action == Action.OOM).any()):
+    if trace is None or not bool((trace.action == Action.OOM).any()):
         return None
-    from oomctl.allocator import beside, read_requests
+    from oomctl.allocator import MANY_EVENTS, beside, read_requests
 
+    if not MANY_EVENTS <= len(trace) <= MOST_BESIDE:
+        return None
     return beside(lambda: read_requests(device))
 
 
@@ -324,7 +324,7 @@ def _replayed(
     found: Incident, ahead: Callable[[], Requests] | None, progress: Progress
 ) -> tuple[WhatIf | None, tuple[Skipped, ...]]:
     """The usual set of settings replayed on the trace, and why not where it could not be done."""
-    from oomctl.allocator import what_if
+    from oomctl.allocator import MANY_EVENTS, what_if
 
     if found.device.trace is None:
         return None, ()

@@ -8,28 +8,11 @@ from pathlib import Path
 
 from oomctl.model.evidence import Evidence
 from oomctl.model.log import TextFindings
-from oomctl.sources.text import read_text
+from oomctl.sources.text import merge, read_text
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "logs"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.txt"))
-FIGURES = (
-    "backend",
-    "gpu",
-    "tried_to_allocate",
-    "total_capacity",
-    "free",
-    "allocated",
-    "reserved",
-    "reserved_unallocated",
-    "cached_unallocated",
-    "private_pools",
-    "allowed",
-    "this_process_in_use",
-    "process_in_use",
-    "process_pid",
-    "other_allocations",
-    "max_allowed",
-)
+FIGURES = ("backend", *merge.FIGURES)
 
 
 def raw(name: str) -> bytes:
