@@ -309,7 +309,7 @@ def _headline(
         others = sum(row.role in ("followed", "failed") for row in rows)
         stopped = sum(row.role == "stopped" for row in rows)
         what = digest.cls.replace("_", " ")
-        who = f"{digest.name} of {total:,}" if digest.rank is not None else f"{digest.name}, one of {total:,},"
+        who = f"{digest.name} of {total:,}" if digest.rank is not None else f"of {total:,} ranks, {digest.name}"
         text = f"{who} failed first: {what}"
         text += f" at {digest.site}" if digest.site else ""
         last = max((row.lag_us or 0 for row in rows), default=0)

@@ -15,7 +15,7 @@ from oomctl.report.ranks_html import job_view
 from oomctl.report.redact import DESCRIPTIONS, redact
 from oomctl.report.texts import capital, clean, plural, ratio
 from oomctl.report.thin import FULL, evenly, keep, thin
-from oomctl.report.view import View, build_view
+from oomctl.report.view import View, build_view, device_labels
 from oomctl.units import format_size
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ def _page(pages: Environment, report: Report, thinned: tuple[str, ...], mode: st
     from markupsafe import Markup
 
     style, script = read_template("report.css"), read_template("report.js")
-    devices = [_device(one, index) for index, one in enumerate((report, *report.others))]
+    labels = device_labels(report)
+    devices = [_device(one, index, labels[index]) for index, one in enumerate((report, *report.others))]
     view = devices[0].view
     data = embedded(compact(report))
     return pages.get_template("report.html.j2").render(
@@ -150,8 +151,8 @@ def _has(device: _Device, section: str) -> bool:
     return bool(present[section])
 
 
-def _device(report: Report, index: int) -> _Device:
-    view = build_view(report, 24)
+def _device(report: Report, index: int, label: str) -> _Device:
+    view = build_view(replace(report, others=()), 24, label=label)
     timeline = charts.timeline_plot(report.timeline)
     picture = charts.map_picture(report)
     cells = charts.icicle(report.culprits, report.culprits_rest_bytes)

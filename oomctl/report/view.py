@@ -67,17 +67,16 @@ CLASS_TITLES: Final = {
 CATEGORIES: Final = {"unknown": "not told"}
 
 
-def build_view(report: Report, places: int | None = None, *, by_file: bool = False) -> View:
+def build_view(report: Report, places: int | None = None, *, label: str | None = None) -> View:
     """Everything that renderers show, as text and ratios; names from files are made harmless here.
 
     Args:
         report: What was concluded.
         places: Culprits to show at most; the others join the row that makes the table sum.
-        by_file: Other reports are about a device of the same name, such as other ranks of a job: say the file too.
+        label: What the device is called; of `device_labels` where the report is one of several.
     """
     verdict = report.verdict
-    devices = [one.device for one in (report, *report.others)]
-    apart = report.job is not None or len(set(devices)) < len(devices)
+    first, *others = device_labels(report)
     return View(
         severity=SEVERITIES.get(verdict.cls, "error"),
         cls=verdict.cls,
@@ -110,9 +109,9 @@ def build_view(report: Report, places: int | None = None, *, by_file: bool = Fal
         tables=build_tables(report.memory_summaries, report.table_notes),
         series=tuple(_series(one) for one in report.series),
         limits=tuple((sentence(clean(s.what)), sentence(clean(s.reason)), clean(s.capture)) for s in report.limits),
-        device=_device_label(report, by_file=by_file or apart),
+        device=label or first,
         fingerprint=clean(report.fingerprint),
-        others=tuple(build_view(other, places, by_file=apart) for other in report.others),
+        others=tuple(build_view(other, places, label=name) for other, name in zip(report.others, others, strict=True)),
     )
 
 
@@ -158,12 +157,19 @@ def device_name(device: Device) -> str:
     return text if device.rank is None else f"{text}, rank {device.rank}"
 
 
-def _device_label(report: Report, *, by_file: bool) -> str:
-    """The device; where its files tell no rank, its file may set it apart from others of the same name."""
-    name = device_name(report.device)
-    if by_file and report.device.rank is None and report.inputs:
-        name += f", {clean(base(report.inputs[0].path), 60)}"
-    return name
+def device_labels(report: Report) -> list[str]:
+    """What the device of the report, and those of its others, are called.
+
+    In a job, and where several have the same name, the file of one that tells no rank sets it apart.
+    """
+    reports = (report, *report.others)
+    names = [device_name(one.device) for one in reports]
+    if report.job is None and len(set(names)) == len(names):
+        return names
+    files = [one.inputs[0].path if one.inputs and one.device.rank is None else "" for one in reports]
+    alike = len({base(file) for file in files}) < len(files)
+    shown = [clean(short_path(file, 2) if alike else base(file), 60) for file in files]
+    return [f"{name}, {file}" if file else name for name, file in zip(names, shown, strict=True)]
 
 
 def _need(report: Report) -> int | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from oomctl import api
+from oomctl import _resources, api
 from oomctl.cli.main import main
 from oomctl.diagnosis.ranks import conclude_job, notable
 from oomctl.errors import OomctlError
@@ -149,6 +149,15 @@ def test_a_folder_of_one_rank_is_one_incident(tmp_path: Path) -> None:
     assert (found.job, found.device.rank) == (None, 0)
     assert any("1 left aside" in limit.reason for limit in found.limits)
     assert len(api.load(str(made)).snapshots) == 1
+
+
+def test_ranks_without_a_number_are_named_by_what_tells_them_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    captures = _resources.fixtures().joinpath("captures")
+    assert main(["diagnose", *(str(captures.joinpath(name)) for name in ("load-weights", "kv-cat"))]) == 0
+    out = capsys.readouterr().out
+    assert "of 2 ranks, kv-cat failed first" in out
+    assert "GPU 0, …/kv-cat/snapshot.pickle.gz in full" in out
+    assert "GPU 0, …/load-weights/snapshot.pickle.gz: capacity: " in out
 
 
 def test_a_folder_of_one_incident_is_diagnosed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
