@@ -125,7 +125,7 @@ def as_xpu(objects: dict) -> dict:
 def with_forward(objects: dict, stack: list[tuple[str, int, str, str]]) -> dict:
     """Allocations of torch's autograd threads, which have no Python frames of their own, in anomaly mode (2.11).
 
-    The texts are traceback's own; that torch keeps them under this key is known from its source, not from a capture.
+    The texts are traceback's own; where torch keeps them has not been seen in a capture yet.
     """
     data = as_version(objects, "2.14")
     blocks = [b for segment in data["segments"] for b in segment["blocks"] if b["state"] != "inactive"]
