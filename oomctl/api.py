@@ -218,7 +218,7 @@ def what_if(
         import os
 
         events = max((len(d.trace) for d in snapshot.devices if d.index == index and d.trace is not None), default=0)
-        processes = (os.cpu_count() or 1) if events * (10 if fit else 1) >= allocator.MANY_EVENTS else 1
+        processes = allocator.workers_for(events * (10 if fit else 1), os.cpu_count())
     low, high, total = _limit_in_text(evidence) if limit is None else (None, None, None)
     return allocator.what_if(
         snapshot,

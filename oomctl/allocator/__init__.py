@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from oomctl.allocator.requests import read_requests
     from oomctl.allocator.selftest import identity
     from oomctl.allocator.whatif import replay_one, what_if
-    from oomctl.allocator.workers import MANY_EVENTS, beside
+    from oomctl.allocator.workers import MANY_EVENTS, beside, workers_for
 
-__all__ = ["MANY_EVENTS", "beside", "identity", "read_requests", "replay_one", "what_if"]
+__all__ = ["MANY_EVENTS", "beside", "identity", "read_requests", "replay_one", "what_if", "workers_for"]
 
 _LAZY = {
     "MANY_EVENTS": "oomctl.allocator.workers",
@@ -23,6 +23,7 @@ _LAZY = {
     "read_requests": "oomctl.allocator.requests",
     "replay_one": "oomctl.allocator.whatif",
     "what_if": "oomctl.allocator.whatif",
+    "workers_for": "oomctl.allocator.workers",
 }
 
 

@@ -16,6 +16,11 @@ _Result = TypeVar("_Result")
 _job: Callable[[Any], Any] | None = None
 
 
+def workers_for(events: int, cores: int | None) -> int:
+    """Processes that pay: one a core where there is much to replay."""
+    return (cores or 1) if events >= MANY_EVENTS else 1
+
+
 def beside(call: Callable[[], _Result]) -> Callable[[], _Result]:
     """Starts a call in a thread of its own.
 

@@ -78,8 +78,7 @@ def books(
         message: The log's message, or None: it brings the card's size and the neighbours.
         device_total: The card's bytes where known from elsewhere.
     """
-    reserved, active = heap.reserved, heap.active
-    pending = int(heap.live_size[heap.live_pending].sum())
+    reserved, active, pending = heap.reserved, heap.active, heap.pending
     requested = int(np.minimum(lives.requested[heap.live], heap.live_size)[~heap.live_pending].sum())
     live_in = heap.live_bytes_by_segment()
     hole_segment = heap.hole_segment

@@ -115,7 +115,7 @@ def holdings(
         time_us=int(trace.time_us[event]) if trace is not None and trace.time_us is not None else None,
         by=by,
         active=heap.active,
-        pending=int(heap.live_size[heap.live_pending].sum()),
+        pending=heap.pending,
         reserved=heap.reserved,
         blocks=len(heap.live),
         rows=_by_size(heap, blocks) if by == "size" else _by_code(snapshot, heap, blocks, by, user_roots),

@@ -151,7 +151,7 @@ def _same_state(heap: Heap, message: OomEvent) -> bool:
         reserved = allocated + message.reserved_unallocated
     if reserved is None or allocated is None:
         return False
-    in_use = heap.active - int(heap.live_size[heap.live_pending].sum())
+    in_use = heap.active - heap.pending
     allocated -= message.private_pools or 0
     return all(
         abs(here - told) <= max(told // 100, 1 << 20) for here, told in ((heap.reserved, reserved), (in_use, allocated))

@@ -85,6 +85,11 @@ class Heap:
         """Active bytes, pending frees included."""
         return int(self.live_size.sum())
 
+    @property
+    def pending(self) -> int:
+        """Active bytes that the program freed and that wait for another stream."""
+        return int(self.live_size[self.live_pending].sum())
+
     def live_bytes_by_segment(self) -> NDArray[np.int64]:
         """int64[s]: active bytes in each segment."""
         return np.bincount(self.live_segment, self.live_size, len(self.size)).astype(np.int64)

@@ -324,7 +324,7 @@ def _replayed(
     found: Incident, ahead: Callable[[], Requests] | None, progress: Progress
 ) -> tuple[WhatIf | None, tuple[Skipped, ...]]:
     """The usual set of settings replayed on the trace, and why not where it could not be done."""
-    from oomctl.allocator import MANY_EVENTS, what_if
+    from oomctl.allocator import what_if, workers_for
 
     if found.device.trace is None:
         return None, ()
@@ -346,7 +346,7 @@ def _replayed(
             until=found.moment.event,
             device_total=b.device_total,
             thorough=_in_question(b, (found.request.size or 0) if found.request else 0),
-            processes=(os.cpu_count() or 1) if len(found.device.trace) >= MANY_EVENTS else 1,
+            processes=workers_for(len(found.device.trace), os.cpu_count()),
             ahead=ahead,
             progress=progress,
         )

@@ -58,18 +58,10 @@ NUMBERLESS = frozenset(
         "nvml_assert",
         "async_message_cut",
         "level_zero_oom",
-        "jax_oom",
-        "tensorflow_oom",
-        "llamacpp_oom",
-        "rmm_oom",
-        "cupy_oom",
-        "onnx_oom",
-        "paddle_oom",
-        "mxnet_oom",
-        "tensorrt_oom",
         "exception_name",
         "said_oom",
         "message_cut",
+        *text_signs.OTHER_BOOKS,
     }
 )
 """Wordings without the caching allocator's figures."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oomctl.diagnosis.text_opinion import WHO_HOLDS, Context, Opinion, books, percent, size
 from oomctl.diagnosis.text_picture import Picture
+from oomctl.diagnosis.text_stack import ONTO_ITS_GPU
 from oomctl.diagnosis.text_thresholds import (
     BIG_REQUEST,
     BUILDING_UP,
@@ -226,12 +227,7 @@ def second_copy(p: Picture, c: Context) -> Opinion | None:
     names = {frame.name for frame in p.event.traceback}
     if not names & {"load_state_dict", "load", "_load", "restore"} or p.request is None:
         return None
-    if not names & {
-        "deepcopy",
-        "_cuda_deserialize",
-        "default_restore_location",
-        "_process_value_according_to_param_policy",
-    }:
+    if not names & {"deepcopy", "_process_value_according_to_param_policy", *ONTO_ITS_GPU}:
         return None
     return Opinion(
         "transient_peak",

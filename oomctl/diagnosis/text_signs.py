@@ -8,6 +8,7 @@ from typing import Final
 
 from oomctl.diagnosis.text_opinion import SNAPSHOT, Context, Opinion, item, size
 from oomctl.diagnosis.text_picture import has
+from oomctl.diagnosis.text_stack import ONTO_ITS_GPU
 from oomctl.model.common import Skipped
 from oomctl.model.evidence import Evidence
 from oomctl.model.log import OomEvent, Sign
@@ -212,7 +213,7 @@ def _driver(event: OomEvent, c: Context, line: EvidenceItem, code: str) -> Opini
     crowded = _crowded(event, c.evidence, line)
     if crowded is not None:
         return crowded
-    if re.search(r"_cuda_deserialize|default_restore_location", code):
+    if any(name in code for name in ONTO_ITS_GPU):
         return Opinion(
             "uncertain",
             None,

@@ -47,6 +47,10 @@ _PASSES_ON: Final = re.compile(
 """Functions of libraries that every call goes through: alone in a traceback they name no place."""
 
 
+ONTO_ITS_GPU: Final = ("_cuda_deserialize", "default_restore_location")
+"""Functions of torch.load that put a tensor onto the GPU that it was saved from."""
+
+
 def phase(event: OomEvent) -> str:
     """load, forward, backward, optimizer, evaluation, saving, or unknown."""
     names = [frame.name for frame in event.traceback]

@@ -12,6 +12,9 @@ _RECORD: Final = (
     "torch.cuda.memory._dump_snapshot('oom.pickle')      # in the except block, before disabling"
 )
 
+_PROFILED: Final = "jax|tensorflow|paddle|mxnet|cupy|rmm"
+"""Frameworks with pools of their own and a profile of them."""
+
 STREAMED: Final = re.compile(
     r"set_module_tensor_to_device|_load_state_dict_into_meta_model|_load_pretrained_model|load_weights$|load_shard"
 )
@@ -244,7 +247,7 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         ("uncertain",),
         "Look at the memory with the framework's own profile; a snapshot of PyTorch does not hold it",
         "Each framework has its own pool. A smaller batch or input is the first thing to try where none is at hand.",
-        re.compile("^(?:jax|tensorflow|paddle|mxnet|cupy|rmm)_oom$"),
+        re.compile(f"^(?:{_PROFILED})_oom$"),
         example="jax.profiler.save_device_memory_profile('memory.prof')      # JAX\n"
         "tf.config.experimental.get_memory_info('GPU:0')              # TensorFlow\n"
         "paddle.device.cuda.max_memory_allocated()                    # PaddlePaddle\n"
@@ -268,7 +271,7 @@ OPERATIONS: Final[tuple[Entry, ...]] = (
         ("uncertain",),
         "Record a snapshot, which decides it",
         "Text alone does not show what held the memory, or whether it grew.",
-        unless=re.compile("^(?:jax|tensorflow|paddle|mxnet|cupy|rmm|llamacpp|tensorrt|onnx)_oom$"),
+        unless=re.compile(f"^(?:{_PROFILED}|llamacpp|tensorrt|onnx)_oom$"),
         example=_RECORD,
         applicability="safe",
         weight=10,

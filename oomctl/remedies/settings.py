@@ -17,11 +17,7 @@ ASYNC: Final = "backend:cudaMallocAsync"
 EXPANDABLE: Final = "expandable_segments:True"
 
 _CAVEATS: Final[dict[str, tuple[str, ...]]] = {
-    "expandable_segments": (
-        "not together with max_split_size_mb (pointless, and on some versions harmful)",
-        "sharing CUDA tensors between processes needs torch 2.5 or newer",
-        "no effect on Windows before torch 2.14",
-    ),
+    "expandable_segments": ("not together with max_split_size_mb (pointless, and on some versions harmful)",),
     "max_split_size_mb": (
         "blocks above it are never split: without memory pressure it often raises what is reserved",
         "not together with expandable_segments",
@@ -33,11 +29,13 @@ _CAVEATS: Final[dict[str, tuple[str, ...]]] = {
     "backend": ("the driver's pool replaces PyTorch's: no snapshots, no memory history, other options are ignored",),
 }
 
-_UNTIL: Final[dict[str, Version]] = {
-    "sharing CUDA tensors between processes needs torch 2.5 or newer": (2, 5),
-    "no effect on Windows before torch 2.14": (2, 14),
+_BEFORE: Final[dict[str, tuple[tuple[Version, str], ...]]] = {
+    "expandable_segments": (
+        ((2, 5), "sharing CUDA tensors between processes needs torch 2.5 or newer"),
+        ((2, 14), "no effect on Windows before torch 2.14"),
+    ),
 }
-"""Caveats that a version has outgrown."""
+"""Further caveats, each with the version that has outgrown it."""
 
 _DOES: Final = {
     "expandable_segments": "Segments grow in place and give back what lies idle in them, so that holes join.",
@@ -146,7 +144,11 @@ def _advice(run: WhatIfRun, identity: Identity, before: int | None, facts: Facts
 def _caveats(keys: Sequence[str], facts: Facts) -> tuple[str, ...]:
     """What to know about options, as far as it holds for the versions that may run."""
     low = facts.torch.low or (0,)
-    return tuple(dict.fromkeys(c for key in keys for c in _CAVEATS.get(key, ()) if low < _UNTIL.get(c, (99,))))
+    told: list[str] = []
+    for key in keys:
+        told += _CAVEATS.get(key, ())
+        told += [caveat for version, caveat in _BEFORE.get(key, ()) if low < version]
+    return tuple(dict.fromkeys(told))
 
 
 def _does(conf: str) -> str:

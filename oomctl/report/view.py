@@ -166,10 +166,8 @@ def device_labels(report: Report) -> list[str]:
     names = [device_name(one.device) for one in reports]
     if report.job is None and len(set(names)) == len(names):
         return names
-    files = [one.inputs[0].path if one.inputs and one.device.rank is None else "" for one in reports]
-    alike = len({base(file) for file in files}) < len(files)
-    shown = [clean(short_path(file, 2) if alike else base(file), 60) for file in files]
-    return [f"{name}, {file}" if file else name for name, file in zip(names, shown, strict=True)]
+    files = _names_apart([one.inputs[0].path if one.inputs and one.device.rank is None else "" for one in reports])
+    return [f"{name}, {file}" if file else name for name, file in zip(names, files, strict=True)]
 
 
 def _need(report: Report) -> int | None:
@@ -197,7 +195,7 @@ def _context(report: Report) -> tuple[str, ...]:
     parts = [f"confidence {report.verdict.confidence}", device_name(report.device)]
     if report.torch.known:
         parts.append(f"torch {report.torch}")
-    names = _names_apart([f.path for f in report.inputs])
+    names = [name.removeprefix("…/") for name in _names_apart([f.path for f in report.inputs])]
     if names:
         parts.append(" + ".join(names[:3]) + (f" + {len(names) - 3} more" if len(names) > 3 else ""))
     return tuple(parts)
@@ -207,7 +205,7 @@ def _names_apart(paths: list[str]) -> list[str]:
     """Names of files, with their folder where two of them are called the same."""
     names = ["stdin" if path == "-" else base(path) for path in paths]
     return [
-        clean(short_path(path, 2).removeprefix("…/") if names.count(name) > 1 else name, 60)
+        clean(short_path(path, 2) if names.count(name) > 1 else name, 60)
         for path, name in zip(paths, names, strict=True)
     ]
 
