@@ -460,7 +460,12 @@ def _replayable(evidence: Evidence, device: int | None) -> tuple[Snapshot, int]:
         if d.trace is not None and device in (None, d.index)
     ]
     if not found:
+        from oomctl.model.snapshot import REST_OF_FILE
+
         where = "" if device is None else f" for GPU {device}"
+        lost = next((n for s in evidence.snapshots for n in s.skipped if n.what == REST_OF_FILE), None)
+        if lost is not None:
+            raise OomctlError(f"there is no whole trace to replay{where}: {lost.reason}", lost.capture)
         raise OomctlError(
             f"there is no trace to replay{where}: a snapshot with recorded events is needed",
             "call torch.cuda.memory._record_memory_history() when the program starts, and dump before turning it off",

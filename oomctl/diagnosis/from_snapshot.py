@@ -138,12 +138,18 @@ def _conclude(
         functions=tuple(dict.fromkeys(functions)),
     )
     if not found.failed:
-        return _by_text(evidence, Conclusion(report, facts))
+        return _by_text(evidence, Conclusion(report, facts), _lost(snapshot))
     return Conclusion(report, facts)
 
 
-def _by_text(evidence: Evidence, own: Conclusion) -> Conclusion:
-    """The log's verdict, where the log names a failure that this snapshot does not hold."""
+def _by_text(evidence: Evidence, own: Conclusion, lost: Skipped | None) -> Conclusion:
+    """The log's verdict, where the log names a failure that this snapshot does not hold.
+
+    Args:
+        evidence: What the inputs prove.
+        own: What the snapshot alone says.
+        lost: What is said of its end where the file is damaged.
+    """
     from oomctl.diagnosis.from_text import conclude_text
 
     text = next(iter(conclude_text(replace(evidence, snapshots=()))), None) if evidence.inputs else None
@@ -153,15 +159,24 @@ def _by_text(evidence: Evidence, own: Conclusion) -> Conclusion:
         return own
     limit = Skipped(
         "the state at the failure",
-        "the log names a failure that this snapshot's trace does not hold; the verdict rests on the log",
-        "a snapshot that is dumped in the except block of the failing step, or by torch's OOM observer",
+        "the log names a failure that "
+        + ("what is left of the snapshot" if lost is not None else "this snapshot's trace")
+        + " does not hold; the verdict rests on the log",
+        lost.capture
+        if lost is not None
+        else "a snapshot that is dumped in the except block of the failing step, or by torch's OOM observer",
     )
+    of_text = text.report if text.report.culprits else own.report
     report = replace(
         own.report,
         verdict=text.report.verdict,
         budget=text.report.budget,
         request=text.report.request,
-        culprits=text.report.culprits or own.report.culprits,
+        culprits=of_text.culprits,
+        culprits_rest_bytes=of_text.culprits_rest_bytes,
+        culprits_rest_blocks=of_text.culprits_rest_blocks,
+        culprits_basis=of_text.culprits_basis,
+        holes=None,  # those of another state than the books
         limits=(limit, *own.report.limits, *text.report.limits),
         table_notes=text.report.table_notes,
     )
@@ -215,7 +230,7 @@ def _verdict(found: Incident, replayed: WhatIf | None) -> Verdict:
             why, what = "the file is damaged and its events are lost", "the segments that could be read"
         else:
             why, what = "the snapshot has no trace", "its segments"
-        headline = f"{why}: {what} ({reserved} reserved, {live} live) do not say what failed"
+        headline = f"{why}: {what} ({reserved} reserved, {live} live) do not say whether something failed"
         return Verdict("uncertain", None, code_for("uncertain"), "low", headline)
     again = f"; {recovered} failures were caught and the program went on" if recovered else ""
     headline = f"no failure in this trace: at its peak {live} were live and {reserved} reserved{again}"

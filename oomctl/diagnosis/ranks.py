@@ -306,17 +306,20 @@ def _headline(
         return f"none of the {total:,} ranks could be read"
     if first is not None:
         digest = digests[first]
-        others = sum(row.role in ("followed", "failed") for row in rows)
+        followed, untimed = (sum(row.role == role for row in rows) for role in ("followed", "failed"))
+        open_ = sum(not d.cls or d.cls == "uncertain" for d in digests)
         stopped = sum(row.role == "stopped" for row in rows)
         what = digest.cls.replace("_", " ")
         who = f"{digest.name} of {total:,}" if digest.rank is not None else f"of {total:,} ranks, {digest.name}"
         text = f"{who} failed first: {what}"
         text += f" at {digest.site}" if digest.site else ""
         last = max((row.lag_us or 0 for row in rows), default=0)
-        if others:
-            text += f"; {others:,} followed within {last / 1e6:.1f} s"
-        elif total > 1:
-            text += "; no other rank ran out of memory"
+        if followed:
+            text += f"; {followed:,} followed within {last / 1e6:.1f} s"
+        if untimed:
+            text += f"; {untimed:,} more failed, at a time that is not known"
+        if total > 1 and not followed and not untimed:
+            text += "; no other rank " + ("is known to have run" if open_ else "ran") + " out of memory"
         if stopped:
             text += f", {stopped:,} were stopped by it"
     elif failed:

@@ -58,22 +58,30 @@ def read_inputs(
         What the inputs prove, in the order given.
 
     Raises:
-        OomctlError: An input cannot be read or used at all.
+        OomctlError: A file is not there or cannot be opened, or none can be used; one that is no use beside others is
+            left out and said.
     """
     incident = _Incident(DEFAULT_MAX_BYTES if max_bytes is None else max_bytes, progress)
+    troubles: list[OomctlError] = []
     for number, path in enumerate(paths):
         progress(f"reading {path}", number / len(paths))
         try:
             incident.add(path, stdin)
         except OomctlError as error:
-            raise OomctlError(f"{_shown(path)}: {error.message}", error.hint) from error
+            told = OomctlError(f"{_shown(path)}: {error.message}", error.hint)
+            if len(paths) == 1 or isinstance(error.__cause__, OSError):  # a name that was mistyped, most likely
+                raise told from error
+            troubles.append(told)
         except MemoryError:
             raise OomctlError(
                 f"{_shown(path)}: needs more memory than this machine gives", "try it on a larger machine"
             ) from None
     progress("reading", 1.0)
+    if len(incident.unrelated) == len(incident.inputs) and troubles:
+        raise troubles[0]
     if not incident.inputs:
         raise OomctlError("no input", "give a snapshot, a log, or - for the standard input")
+    incident.skipped += (Skipped("one of the inputs", error.message, error.hint or "") for error in troubles)
     if len(incident.unrelated) == len(incident.inputs):
         name = incident.unrelated[0]
         raise OomctlError(f"{_shown(incident.inputs[0].path)}: {name}; {NOTHING}", hint_for(name))

@@ -154,6 +154,19 @@ def test_the_call_would_have_run(tmp_path: Path) -> None:
     assert (tmp_path / "called").is_dir()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in BAD if "report" not in kind])  # which is read back alone
+def test_a_log_beside_it_is_read(kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    spot, given = tmp_path / "called", tmp_path / "given.pickle"
+    given.write_bytes(BAD[kind](spot))
+    log = _resources.fixtures().joinpath("captures/load-weights/stderr.log")
+    assert main(["diagnose", "--json", str(given), str(log)]) == 0
+    report = json.loads(capfd.readouterr().out)
+    assert report["oom_events"][0]["tried_to_allocate"] == 128 << 20
+    if kind != "blank":  # a text, which may say nothing
+        assert "one of the inputs" in {limit["what"] for limit in report["limits"]}
+    assert not spot.exists()
+
+
 @pytest.mark.parametrize("name", ["missing.pickle", "empty", "no\nsuch\x1b[31m"])
 def test_paths_that_hold_nothing(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()

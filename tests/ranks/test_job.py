@@ -211,6 +211,16 @@ CASES = [
     ([digest(0), failed(1, None), digest(2)], {1: "first"}, "rank 1 of 3 failed first"),
     ([failed(0, None), failed(1, None), digest(2)], {0: "failed", 1: "failed"}, "2 of 3 ranks ran out of memory, and"),
     ([failed(0, 50), failed(1, None), failed(2, 10)], {0: "followed", 1: "failed", 2: "first"}, "rank 2 of 3 failed"),
+    (
+        [failed(0, 50), failed(1, None)],
+        {0: "first", 1: "failed"},
+        "rank 0 of 2 failed first: leak; 1 more failed, at a time that is not known",
+    ),
+    (
+        [failed(0, 50), digest(1, cls="uncertain")],
+        {0: "first"},
+        "rank 0 of 2 failed first: leak; no other rank is known to have run out of memory",
+    ),
     ([failed(0, 50), STOPPED, digest(2)], {0: "first", 1: "stopped"}, "rank 0 of 3 failed first"),
     ([NOTHING, NOTHING], {0: "unreadable", 1: "unreadable"}, "none of the 2 ranks"),
 ]
